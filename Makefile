@@ -1,0 +1,54 @@
+# What can be run. `make` alone lists it.
+.DEFAULT_GOAL := help
+SHELL := /usr/bin/env bash
+BIN := .venv/bin
+LOWEST := .venv-lowest/bin
+
+# Spark binds to the loopback only, and does not look the host name up.
+export SPARK_LOCAL_IP := 127.0.0.1
+# Workers run the same Python as the driver, whatever python3 is on the PATH.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+# Both workers get whole files, so that a file's Spark session is started once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: help setup demo test test-long test-lowest lint format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make .venv with all that is needed (does nothing when it is there)
+	@scripts/setup.sh
+
+demo: setup ## a stream joined with a master bigger than its memory
+	@$(BIN)/semistream demo
+
+test: setup lint ## lint, types, layers and all tests but the long ones
+	$(PYTEST)
+
+test-long: setup ## all tests, the long ones too
+	$(PYTEST) -m "long or not long"
+
+lint: setup ## style, format, types, direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: setup ## put the code into its format and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## short benchmarks: the core, then Spark
+	$(BIN)/semistream bench core --quick
+	$(BIN)/semistream bench spark --quick
+
+test-lowest: setup ## the tests without Spark on the oldest packages allowed
+	$(BIN)/python -m venv --clear .venv-lowest
+	$(LOWEST)/python -m pip install --quiet uv
+	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct -e '.[dev]'
+	$(LOWEST)/python -m pytest -n 2 --dist loadfile --ignore=tests/spark
+
+clean: ## remove .venv, caches and what was built
+	rm -rf .venv .venv-lowest build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

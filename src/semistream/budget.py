@@ -1,0 +1,118 @@
+"""One number of bytes for everything a join keeps: index, buffers, cache and window together.
+
+Parts ask for grants. A grant refused is answered by evicting, sweeping earlier or spilling, never by overrunning.
+
+>>> budget = Budget("1KB")
+>>> budget.grant("window", 600)
+True
+>>> budget.grant("cache", 600)
+False
+>>> budget.free, budget.peak
+(400, 600)
+"""
+
+from __future__ import annotations
+
+import re
+
+from semistream.errors import ArgumentError, MemoryBudgetError
+
+_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "tib": 1 << 40,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
+
+
+def parse_bytes(memory: int | str, whole: int | None = None) -> int:
+    """Bytes from ``268435456``, ``"256MB"`` or, of a whole that is given, ``"10%"``.
+
+    >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes("10%", whole=2000)
+    (256000000, 1610612736, 200)
+    """
+    wanted = "give bytes as a number, a size such as '256MB' or '1GiB', or a share of the master such as '10%'"
+    if isinstance(memory, bool) or not isinstance(memory, int | str):
+        raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
+    if isinstance(memory, int):
+        size = memory
+    else:
+        found = _SIZE.fullmatch(memory)
+        unit = found.group(2).lower() if found else ""
+        if found is None or (unit and unit != "%" and unit not in _UNITS):
+            raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
+        number = float(found.group(1))
+        if unit == "%":
+            if whole is None:
+                raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
+            size = int(whole * number / 100)
+        else:
+            size = int(number * _UNITS.get(unit, 1))
+    if size <= 0:
+        raise ArgumentError(f"memory={memory!r} is no memory at all; {wanted}")
+    return size
+
+
+def format_bytes(count: float) -> str:
+    """A size for people.
+
+    >>> format_bytes(120_000_000), format_bytes(532)
+    ('120.0 MB', '532 B')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{int(count)} B"
+
+
+class Budget:
+    """A fixed number of bytes, handed out in named grants; the peak of their sum is kept."""
+
+    def __init__(self, memory: int | str, whole: int | None = None) -> None:
+        self.total = parse_bytes(memory, whole)
+        self.parts: dict[str, int] = {}
+        self.peak = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes granted at this moment."""
+        return sum(self.parts.values())
+
+    @property
+    def free(self) -> int:
+        """Bytes that may still be granted."""
+        return self.total - self.used
+
+    def grant(self, part: str, size: int) -> bool:
+        """Add ``size`` bytes to a part, or refuse."""
+        if size > self.free:
+            return False
+        self.parts[part] = self.parts.get(part, 0) + size
+        self.peak = max(self.peak, self.used)
+        return True
+
+    def require(self, part: str, size: int) -> None:
+        """Add bytes that the join cannot do without."""
+        if not self.grant(part, size):
+            least = self.used + size
+            raise MemoryBudgetError(
+                f"memory={self.total:,} bytes is too small: {part} needs {size:,} beside {self.used:,} for "
+                f"{', '.join(self.parts) or 'nothing else'}; give at least {least:,} bytes"
+            )
+
+    def release(self, part: str, size: int | None = None) -> None:
+        """Give back some bytes of a part, or all of it."""
+        held = self.parts.get(part, 0)
+        size = held if size is None else size
+        if size > held:
+            raise MemoryBudgetError(f"{part} gives back {size:,} bytes but holds {held:,}")
+        self.parts[part] = held - size

@@ -1,0 +1,176 @@
+"""The vocabulary: how a join is described (`JoinPlan`) and what every algorithm offers (`Join`).
+
+A batch is an Arrow record batch of the stream, the master is a store, a key is one or several columns, a page is what
+one read of the store returns, the window is where stream rows wait, the cache is where master rows stay.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.stats import Stats
+
+if TYPE_CHECKING:
+    from semistream.budget import Budget
+    from semistream.keys import KeyCodec
+
+How = Literal["left", "inner", "semi", "anti"]
+HOWS = ("left", "inner", "semi", "anti")
+
+
+def key_mapping(on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """``on`` as {stream column: master column}."""
+    if isinstance(on, str):
+        return {on: on}
+    if isinstance(on, Mapping):
+        mapping = dict(on)
+    elif isinstance(on, Sequence):
+        mapping = {name: name for name in on}
+    else:
+        mapping = {}
+    if not mapping or not all(isinstance(a, str) and isinstance(b, str) for a, b in mapping.items()):
+        raise ArgumentError(
+            f"on={on!r} is not usable; give a column name, a list of names, or {{stream column: master column}}"
+        )
+    return mapping
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """One join, checked against both schemas: what comes in, what goes out, which master columns are needed."""
+
+    stream: pa.Schema
+    master: pa.Schema
+    codec: KeyCodec
+    on: dict[str, str]
+    how: str
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def make(
+        stream: pa.Schema,
+        master: pa.Schema,
+        codec: KeyCodec,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: str = "left",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> JoinPlan:
+        """Check everything that can be checked before the first row."""
+        mapping = key_mapping(on)
+        choose("how", how, HOWS)
+        codec.check_stream(stream, mapping)
+        keys = set(mapping.values())
+        chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
+        unknown = [name for name in chosen if name not in master.names]
+        if unknown:
+            raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
+        if how in ("semi", "anti"):
+            chosen = []
+        names = _output_names(stream, chosen, suffix)
+        plan = JoinPlan(stream, master, codec, mapping, how, tuple(chosen), tuple(names), dict(defaults or {}))
+        plan._check_defaults()
+        return plan
+
+    def _check_defaults(self) -> None:
+        if self.defaults and self.how != "left":
+            raise ArgumentError(f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'")
+        for name, value in self.defaults.items():
+            if name not in self.names:
+                raise ArgumentError(f"defaults name {name!r}, which is no output column of the master; these are {list(self.names)}")
+            kind = self.output.field(name).type
+            try:
+                pa.scalar(value, kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise ArgumentError(f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}") from error
+
+    @cached_property
+    def stream_keys(self) -> list[str]:
+        """The stream's key columns, in the order of the master's key."""
+        return self.codec.stream_columns(self.on)
+
+    @cached_property
+    def needed(self) -> list[str]:
+        """Master columns that a cached row holds: those that go out and, for hashed keys, the key to verify."""
+        keys = [] if self.codec.exact else [item.name for item in self.codec.fields if item.name not in self.columns]
+        stored = [name for name in self.columns if not self.is_code(name)]
+        return stored + keys
+
+    def is_code(self, column: str) -> bool:
+        """True for an exact key column: it is not stored, the code is its value."""
+        return self.codec.exact and column == self.codec.fields[0].name
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The schema of what goes out: all stream columns, then the master's, which are nullable."""
+        added = [pa.field(name, self.master.field(column).type) for column, name in zip(self.columns, self.names, strict=True)]
+        return pa.schema([*self.stream, *added])
+
+
+def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None) -> list[str]:
+    clashing = [name for name in chosen if name in stream.names]
+    if clashing and suffix is None:
+        raise SchemaError(
+            f"column {clashing[0]!r} is on both sides; give suffix='_master' to rename the master's, "
+            "or columns=[...] to leave it out"
+        )
+    names = [f"{name}{suffix}" if name in clashing else name for name in chosen]
+    taken = [*stream.names, *names]
+    twice = [name for name in names if taken.count(name) > 1]
+    if twice:
+        raise SchemaError(f"suffix={suffix!r} gives the column name {twice[0]!r} twice; choose another suffix")
+    return names
+
+
+class Join(ABC):
+    """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
+
+    What it keeps between two calls of `join` (a cache, say) stays in the object.
+    """
+
+    name: ClassVar[str]
+    idea: ClassVar[str]
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        self.store = store
+        self.plan = plan
+        self.budget = budget
+        self.stats = Stats(master_version=store.version)
+
+    @abstractmethod
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream: pulls batches when it wants them, and has given out everything when they end."""
+
+    @classmethod
+    @abstractmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """The smallest budget this algorithm works in, for one row at a time."""
+
+    @classmethod
+    @abstractmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """The cost model: expected rate and division of the budget on a Zipf stream of this skew."""
+
+    def check(self) -> None:
+        """Raise when an invariant does not hold; after every run in tests."""
+        self.stats.check(self.name)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a cost model says."""
+
+    rows_per_second: float
+    hit_ratio: float
+    parts: dict[str, int]
+    remark: str = ""

@@ -1,0 +1,110 @@
+"""The embedded engine: join any iterable of Arrow batches with a store, without Spark.
+
+>>> import pyarrow as pa, tempfile
+>>> from semistream import MasterStore, join
+>>> products = pa.table({"id": [1, 2, 3], "price": [1.5, 4.0, 9.5]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
+>>> sales = pa.record_batch({"product": [2, 9], "quantity": [5, 1]})
+>>> joined = join([sales], store, on={"product": "id"}, memory="1MB")
+>>> pa.Table.from_batches(joined).sort_by("product").to_pydict()
+{'product': [2, 9], 'quantity': [5, 1], 'price': [4.0, None]}
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan
+from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
+from semistream.planner.choice import choose_algorithm
+from semistream.stores import MasterStore
+
+
+def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool = False) -> MasterStore:
+    """A store from itself or its path; an empty master is refused, since nothing could ever match it."""
+    if isinstance(store, str | os.PathLike):
+        store = MasterStore.open(store)
+    if not isinstance(store, MasterStore):
+        raise ArgumentError(f"store={store!r} is not a store; give a MasterStore or the path of one")
+    if store.rows == 0 and not allow_empty:
+        raise EmptyMasterError(
+            f"the master at {store.path} (version {store.version}) is empty, so nothing can match; "
+            "load it first, or give allow_empty=True if that is meant"
+        )
+    return store
+
+
+def make_join(
+    schema: pa.Schema,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str],
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    allow_empty: bool = False,
+    settings: Any = None,
+) -> Join:
+    """The join itself, for those who want its counters or call it for several streams in turn."""
+    opened = open_store(store, allow_empty=allow_empty)
+    plan = JoinPlan.make(schema, opened.schema, opened.codec, on, how, columns, suffix, defaults)
+    budget = Budget(memory, whole=opened.bytes)
+    kind = choose_algorithm(algorithm, opened, plan, budget.total).join
+    return kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings)
+
+
+def join(
+    batches: Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatchReader,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str],
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    allow_empty: bool = False,
+    settings: Any = None,
+) -> Iterator[pa.RecordBatch]:
+    """Join a stream of batches with a store; output batches come as soon as their rows are known, not in stream order.
+
+    ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name, several,
+    or {stream column: master column}. ``columns`` are the master's columns to add (default: all but the key).
+    """
+    stream = iter(batches.to_batches() if isinstance(batches, pa.Table) else batches)
+    first = next(stream, None)
+    if first is None:
+        return iter(())
+    if not isinstance(first, pa.RecordBatch):
+        raise ArgumentError(f"batches must be Arrow record batches, the first is a {type(first).__name__}")
+    made = make_join(
+        first.schema,
+        store,
+        on=on,
+        how=how,
+        memory=memory,
+        algorithm=algorithm,
+        columns=columns,
+        suffix=suffix,
+        defaults=defaults,
+        allow_empty=allow_empty,
+        settings=settings,
+    )
+    return made.join(_of_one_schema(itertools.chain([first], stream), first.schema))
+
+
+def _of_one_schema(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for number, batch in enumerate(batches):
+        if not batch.schema.equals(schema):
+            raise SchemaError(f"batch {number} of the stream has schema\n{batch.schema}\nbut the first had\n{schema}")
+        yield batch

@@ -1,0 +1,76 @@
+"""Every error that semistream raises on purpose, under one root.
+
+Each message names the thing, the choices and the remedy, in the user's words.
+"""
+
+
+class SemistreamError(Exception):
+    """The root of all errors raised by semistream."""
+
+
+class ArgumentError(SemistreamError, ValueError):
+    """An argument that cannot be used; the message names it and the choices."""
+
+
+class SchemaError(SemistreamError, ValueError):
+    """Columns or types that do not fit together."""
+
+
+class KeyTypeError(SchemaError):
+    """The key columns of stream and master differ in type."""
+
+
+class MemoryBudgetError(SemistreamError):
+    """A budget too small for even one row, or a part that asked for more than was granted."""
+
+
+class StoreError(SemistreamError):
+    """A master store that cannot be used."""
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """There is no store at that path, or not that version of it."""
+
+
+class CorruptStoreError(StoreError):
+    """A file of the store is damaged or not one of ours; the message names the file."""
+
+
+class ConcurrentWriteError(StoreError):
+    """Another writer published a version first."""
+
+
+class EmptyMasterError(StoreError):
+    """The master holds no rows, so nothing could ever match."""
+
+
+class MatchRateError(SemistreamError):
+    """Fewer stream rows matched than ``min_match_rate`` asks for."""
+
+
+class UnmatchedRowError(SemistreamError):
+    """A row without a match while ``on_miss="fail"``."""
+
+
+class AccountingError(SemistreamError):
+    """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
+
+
+class InvariantError(SemistreamError):
+    """An algorithm's own invariant does not hold: a defect of semistream."""
+
+
+class JavaNotFoundError(SemistreamError):
+    """No Java 17 or 21 was found."""
+
+
+def choose(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return ``value`` when it is one of ``choices``, else raise an error that names them.
+
+    >>> choose("how", "left", ("left", "inner"))
+    'left'
+    """
+    if isinstance(value, str) and value in choices:
+        return value
+    listed = ", ".join(repr(choice) for choice in choices)
+    raise ArgumentError(f"{name}={value!r} is not known; choose one of {listed}")

@@ -1,0 +1,99 @@
+"""Making output: stream rows beside master rows, for every ``how``, in bounded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.contracts import JoinPlan
+from semistream.keys import Codes
+from semistream.rows import Addresses, RowLayout
+from semistream.stats import Stats
+
+Indices = npt.NDArray[np.int64]
+MOST_ROWS = 1 << 16
+
+
+class Output:
+    """Builds the batches that leave a join and counts what became of each stream row."""
+
+    def __init__(self, plan: JoinPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS) -> None:
+        self.plan = plan
+        self.layout = layout
+        self.stats = stats
+        self.most_rows = most_rows
+        self.wants_rows = plan.how in ("left", "inner")
+        self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
+        self.unmatched_sample: list[object] = []
+
+    def pairs(self, stream: pa.RecordBatch, left: Indices | None, codes: Codes, rows: Addresses) -> pa.RecordBatch:
+        """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
+        taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
+        added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
+        self.stats.rows_out += len(rows)
+        return pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def _decode(self, codes: Codes, rows: Addresses) -> pa.Array:
+        keys = self.plan.codec.decode(codes)
+        absent = rows == 0
+        return pa.compute.if_else(pa.array(~absent), keys, pa.scalar(None, keys.type)) if absent.any() else keys
+
+    def same_keys(self, stream: pa.RecordBatch, left: Indices, rows: Addresses) -> npt.NDArray[np.bool_]:
+        """Are the real keys of these candidate pairs equal? Only asked for hashed keys."""
+        ours = [stream.column(name).take(pa.array(left)) for name in self.plan.stream_keys]
+        theirs = [
+            self.layout.unpack(rows, self.layout.schema.get_field_index(item.name)) for item in self.plan.codec.fields
+        ]
+        return self.plan.codec.same(ours, theirs)
+
+    def settled(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """All of these stream rows are decided now: count them, and give out what ``how`` wants beside the pairs."""
+        hits = int(matched.sum())
+        self.stats.matched += hits
+        self.stats.unmatched += len(matched) - hits
+        if hits < len(matched) and len(self.unmatched_sample) < 5:
+            self._remember(stream, np.flatnonzero(~matched)[:5])
+        how = self.plan.how
+        if how == "semi":
+            yield from self._plain(stream, np.flatnonzero(matched))
+        elif how == "anti":
+            yield from self._plain(stream, np.flatnonzero(~matched))
+        elif how == "left" and hits < len(matched):
+            yield from self._unmatched(stream, np.flatnonzero(~matched))
+
+    def _plain(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(left), self.most_rows):
+            some = left[start : start + self.most_rows]
+            self.stats.rows_out += len(some)
+            yield stream.take(pa.array(some))
+
+    def _unmatched(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(left), self.most_rows):
+            some = left[start : start + self.most_rows]
+            taken = [column.take(pa.array(some)) for column in stream.columns]
+            added = [self._default(name, len(some)) for name in self.plan.names]
+            self.stats.rows_out += len(some)
+            yield pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def _default(self, name: str, count: int) -> pa.Array:
+        kind = self.plan.output.field(name).type
+        value = self.plan.defaults.get(name)
+        return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+    def _remember(self, stream: pa.RecordBatch, left: Indices) -> None:
+        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.stream_keys]
+        values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+        self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
+
+
+def pieces(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of at most ``most_rows``."""
+    if batch.num_rows <= most_rows:
+        if batch.num_rows:
+            yield batch
+        return
+    for start in range(0, batch.num_rows, most_rows):
+        yield batch.slice(start, most_rows)

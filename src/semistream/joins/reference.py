@@ -1,0 +1,146 @@
+"""The whole master in memory: the oracle of the tests, and the upper bound of what a join can do.
+
+Idea: all needed columns as one Arrow table in code order; a batch is looked up by binary search.
+Budget: the table, and nothing else; a master that does not fit is refused with the bytes it would need.
+It shares no cache, window or page code with the other joins beyond reading the store once, which is why they are
+compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.errors import MemoryBudgetError
+from semistream.joins._output import MOST_ROWS, pieces
+from semistream.rows import Projection
+
+_ROWS_PER_SECOND = 3e6  # binary search in a table of a million keys, one core
+
+
+class ReferenceJoin(Join):
+    """The whole master in memory, looked up by binary search."""
+
+    name = "reference"
+    idea = "the whole master in memory"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        need = self.least_bytes(store, plan)
+        if need > budget.total:
+            raise MemoryBudgetError(
+                f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
+                "give more memory or use algorithm='sweep'"
+            )
+        self.codes, self.table = self._load()
+        self.budget.require("table", self.codes.nbytes + self.table.nbytes)
+        self.stats.cached_rows = self.table.num_rows
+        self.stats.cached_bytes = self.codes.nbytes + self.table.nbytes
+        self.stats.peak_bytes = self.budget.peak
+        self._sample: list[object] = []
+
+    def _load(self) -> tuple[npt.NDArray[np.uint64], pa.Table]:
+        from semistream.stores.reading import PageReader
+
+        columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
+        reader = PageReader(self.store)
+        codes, batches = [], []
+        for chunk, rows in self.store.scan_rows(reader):
+            codes.append(chunk)
+            batches.append(self.store.to_batch(chunk, rows, columns))
+        schema = pa.schema([self.store.schema.field(name) for name in columns])
+        table = pa.Table.from_batches(batches, schema) if columns else None
+        joined = np.concatenate(codes) if codes else np.empty(0, np.uint64)
+        self.stats.pages_read, self.stats.bytes_read = reader.counters.pages, reader.counters.bytes
+        self.stats.read_requests = reader.counters.requests
+        if len(self.store.manifest.segments) > 1 and len(joined):
+            order = np.argsort(joined, kind="stable")
+            joined = joined[order]
+            table = table.take(pa.array(order)) if table is not None else None
+        if table is None:
+            table = pa.table({"_": pa.nulls(len(joined))})
+        return joined, table.combine_chunks()
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `Join.join`."""
+        for batch in batches:
+            for piece in pieces(batch, MOST_ROWS):
+                yield from self._join_piece(piece)
+
+    def _join_piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plan, stats = self.plan, self.stats
+        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+        first = np.searchsorted(self.codes, codes, "left")
+        count = np.where(valid, np.searchsorted(self.codes, codes, "right") - first, 0)
+        stats.rows_in += stream.num_rows
+        stats.hits += stream.num_rows
+        matched = np.zeros(stream.num_rows, np.bool_)
+        ends = np.cumsum(count)
+        start = 0
+        while start < stream.num_rows:  # a bounded number of pairs at a time, at least one stream row
+            base = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, base + MOST_ROWS, "right")))
+            yield from self._pairs(stream, np.arange(start, end), first, count, matched)
+            start = end
+        stats.matched += int(matched.sum())
+        stats.unmatched += int((~matched).sum())
+        if len(self._sample) < 5 and not matched.all():
+            keys = [stream.column(n).take(pa.array(np.flatnonzero(~matched)[:5])).to_pylist() for n in plan.stream_keys]
+            self._sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
+        yield from self._without_match(stream, matched)
+
+    def _pairs(self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any) -> Iterator[pa.RecordBatch]:
+        left = np.repeat(some, count[some])
+        within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
+        right = first[left] + within
+        plan = self.plan
+        if not plan.codec.exact and len(left):
+            ours = [stream.column(name).take(pa.array(left)) for name in plan.stream_keys]
+            theirs = [self.table.column(f.name).combine_chunks().take(pa.array(right)) for f in plan.codec.fields]
+            same = plan.codec.same(ours, theirs)
+            left, right = left[same], right[same]
+        matched[left] = True
+        if plan.how in ("left", "inner") and len(left):
+            taken = [column.take(pa.array(left)) for column in stream.columns]
+            added = [self.table.column(name).combine_chunks().take(pa.array(right)) for name in plan.columns]
+            self.stats.rows_out += len(left)
+            yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
+
+    def _without_match(self, stream: pa.RecordBatch, matched: Any) -> Iterator[pa.RecordBatch]:
+        plan = self.plan
+        wanted = {"semi": matched, "anti": ~matched, "left": ~matched}.get(plan.how)
+        if wanted is None or not wanted.any():
+            return
+        rows = stream.filter(pa.array(wanted))
+        self.stats.rows_out += rows.num_rows
+        if plan.how == "left":
+            added = []
+            for name in plan.names:
+                kind = plan.output.field(name).type
+                added.append(pa.array([plan.defaults.get(name)] * rows.num_rows, kind))
+            rows = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=plan.output)
+        yield rows
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self._sample[:5]
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        target = Projection(store.layout, plan.needed).target
+        text = max(0.0, store.row_bytes - 12 - store.layout.head) if not target.fixed else 0.0
+        return int(store.rows * (8 + target.head + 8 * (len(plan.columns) > len(plan.needed)) + text)) + 4096
+
+    @classmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """See `Join.predict`."""
+        del memory_bytes, skew
+        return Prediction(_ROWS_PER_SECOND, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")

@@ -1,0 +1,454 @@
+"""SWEEP: hot keys from memory at once, all others gathered and met by one sweep over the pages they need.
+
+Idea
+    1. Every batch probes the cache H_R, vectorised; hits leave at once.
+    2. Misses wait in the window. When it is full, its deadline has passed or the input ends, their distinct keys are
+       sorted by page and read by a plan: a gap is read through when its bytes cost less than a new request, several
+       requests are in flight, the next chunk loads while this one is joined. Few misses make point reads, many one
+       sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
+    3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves more
+       window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must go for it.
+    4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
+       by a Bloom filter of the master's keys.
+
+Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
+    remainder. The share follows the measured cost (hill climbing on misses x cost of a miss + seconds of reads, from
+    counts, not clocks), since either side pays: a larger cache makes fewer misses, a larger window makes each cheaper.
+
+The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for one
+    miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W, where
+    e is the elasticity of r: 0 for point reads (a miss costs the same however many wait), 1 for a full scan. Hence cache
+    key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1 and c = 0 this is
+    MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
+
+New: no published semi-stream join counts every arrival for admission, nor moves between point reads and a scan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.errors import ArgumentError, InvariantError
+from semistream.joins._cache import TupleCache, cell_bytes
+from semistream.joins._groups import Waiting
+from semistream.joins._output import MOST_ROWS, Output, pieces
+from semistream.joins._window import WORK_BYTES, Window, stream_row_bytes
+from semistream.keys import Codes
+from semistream.rows import Projection
+from semistream.stores.reading import PageReader
+
+HIT_SECONDS = 0.12e-6  # a probe with its output, one core
+MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
+_BUFFER = 4 << 20
+_OUTPUT = 8 << 20
+_ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
+_FILTER_SHARE = 0.15  # of the budget at most
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """What can be set; the defaults suit most streams."""
+
+    wait_seconds: float = 1.0
+    cache_share: float = 0.85
+    adapt: bool = True
+    reads_in_flight: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cache_share < 1:
+            raise ArgumentError(f"cache_share={self.cache_share} must be at least 0 and below 1")
+        if self.wait_seconds <= 0:
+            raise ArgumentError(f"wait_seconds={self.wait_seconds} must be positive")
+        if not 1 <= self.reads_in_flight <= 16:
+            raise ArgumentError(f"reads_in_flight={self.reads_in_flight} must be from 1 to 16")
+
+
+@dataclass(frozen=True)
+class Division:
+    """The budget in parts, in bytes."""
+
+    index: int
+    buffer: int
+    output: int
+    cache: int
+    window: int
+
+    @staticmethod
+    def of(store: Any, plan: JoinPlan, total: int, share: float, tasks: int = 1) -> Division:
+        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
+        page = store.largest_page
+        row = _output_row_bytes(store, plan)
+        waiting = 2 * stream_row_bytes(plan.stream) + WORK_BYTES
+        index = store.index_bytes * tasks
+        spare = max(0, total - index - tasks * (2 * page + row + waiting))
+        buffer = page + min(_BUFFER, spare // (16 * tasks)) // page * page
+        output = row + min(_OUTPUT, spare // (16 * tasks))
+        rest = total - index - tasks * (2 * buffer + output)
+        cache = int(max(0, rest - tasks * waiting) * share)
+        window = (rest - cache) // tasks
+        return Division(index, 2 * buffer, output, cache, window)
+
+
+def _output_row_bytes(store: Any, plan: JoinPlan) -> int:
+    return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
+
+
+class SweepJoin(Join):
+    """Cache, window and planned sweeps; see the module."""
+
+    name = "sweep"
+    idea = "hot keys from memory, all others by planned sweeps over the pages they need"
+
+    def __init__(
+        self,
+        store: Any,
+        plan: JoinPlan,
+        budget: Budget,
+        settings: SweepSettings | None = None,
+        *,
+        cache: TupleCache | None = None,
+        division: Division | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(store, plan, budget)
+        self.settings = settings or SweepSettings()
+        self.projection = Projection(store.layout, plan.needed)
+        self.simple = store.unique and self.projection.target.fixed
+        parts = division or Division.of(store, plan, budget.total, self.settings.cache_share)
+        self.parts = parts
+        budget.require("index", store.index_bytes)
+        budget.require("buffer", parts.buffer)
+        budget.require("output", parts.output)
+        budget.require("one waiting row", 2 * stream_row_bytes(plan.stream) + WORK_BYTES)
+        budget.release("one waiting row")
+        self._cell_bytes = cell_bytes(store, self.projection.target, simple=self.simple)
+        self.cache = cache
+        self._shared = cache is not None
+        self._room = budget.free  # for cache and window together
+        if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
+            # The tables are laid out for most of the room, so that the cache may grow; untouched cells take no memory.
+            size = int(self._room * 0.95) if self.settings.adapt else parts.cache
+            self.cache = TupleCache.private(size, self.projection.target, self._cell_bytes, simple=self.simple)
+            self.cache.limit_bytes(parts.cache)
+        self._cache_limit = parts.cache if self.cache is not None and not self._shared else 0
+        self.window = Window(plan.stream)
+        self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
+        row = _output_row_bytes(store, plan)
+        self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
+        self._clock = clock
+        self._filter: npt.NDArray[np.uint64] | None = None
+        self._climber = _Climber()
+        self._swept_at = 0
+        self._elastic = 0.0
+
+    # -- the flow --------------------------------------------------------------------------------------------------
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `Join.join`."""
+        for batch in batches:
+            for piece in pieces(batch, self._piece_rows(batch)):
+                yield from self._arrive(piece)
+                if self._is_due():
+                    yield from self._sweep(full=True)
+        yield from self._sweep(full=False)
+
+    def _piece_rows(self, batch: pa.RecordBatch) -> int:
+        """Rows that fit the window even if all of them miss."""
+        row = 2 * batch.nbytes / max(1, batch.num_rows) + WORK_BYTES
+        return max(1, min(self.output.most_rows, int(self.window_limit / row)))
+
+    @property
+    def window_limit(self) -> int:
+        """Bytes that the window may take now."""
+        if self._shared:
+            return self.parts.window
+        return self._room - (self._filter.nbytes if self._filter is not None else 0) - self._cache_limit
+
+    def _is_due(self) -> bool:
+        if self.window.since is None:
+            return False
+        # The next piece must fit as well, so the window counts as full at half its limit for wide rows, later for narrow ones.
+        next_piece = self.window.bytes / self.window.rows * min(self.output.most_rows, self.window.rows)
+        late = self._clock() - self.window.since > self.settings.wait_seconds
+        return late or self.window.bytes + next_piece > self.window_limit
+
+    def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
+        plan, stats = self.plan, self.stats
+        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+        stats.rows_in += stream.num_rows
+        made: list[pa.RecordBatch] = []
+        values = np.zeros(len(codes), np.int64)
+        values[~valid] = 1
+        if self.cache is not None:
+            with self.cache.reading() as usable:
+                if usable:
+                    values, hits = self.cache.probe(codes, valid)
+                    stats.hits += hits
+                    made = self._hits(stream, codes, values)
+        if self._filter is not None:
+            self._drop_absent(codes, values)
+        missing = np.flatnonzero(values == 0)
+        stats.misses += len(missing)
+        yield from made
+        if len(missing) < len(values):
+            settled = np.flatnonzero(values != 0)
+            rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
+            matched = values[settled] > 1
+            if self._emits_nothing(matched):
+                stats.matched += len(matched)
+            else:
+                yield from self.output.settled(rows, matched)
+        if len(missing):
+            rows = stream if len(missing) == len(values) else stream.take(pa.array(missing))
+            self.window.add(rows, codes[missing], self._clock())
+        self._note_peak()
+
+    def _emits_nothing(self, matched: npt.NDArray[np.bool_]) -> bool:
+        return self.plan.how in ("left", "inner") and bool(matched.all())
+
+    def _hits(self, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
+        """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
+        if self.plan.codec.exact and not self.output.wants_rows:
+            return []
+        if self.simple and self.plan.codec.exact:
+            hit = values > 1
+            if hit.all():
+                return [self.output.pairs(stream, None, codes, values)]
+            left = np.flatnonzero(hit)
+            return [self.output.pairs(stream, left, codes[left], values[left])] if len(left) else []
+        assert self.cache is not None
+        hit_rows = np.flatnonzero(values > 1)
+        if len(hit_rows) == 0:
+            return []
+        if self.simple:
+            index, rows, kept = np.arange(len(hit_rows)), values[hit_rows], None
+        else:
+            index, rows, kept = self.cache.spread(values[hit_rows])
+        left = hit_rows[index]
+        if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
+            values[np.setdiff1d(hit_rows, left)] = 0
+        if not self.plan.codec.exact:
+            same = self.output.same_keys(stream, left, rows)
+            values[np.setdiff1d(hit_rows, left[same])] = 1  # the cached group has this code, but not this key
+            left, rows = left[same], rows[same]
+        made = []
+        if self.output.wants_rows:
+            for start in range(0, len(left), self.output.most_rows):
+                some = slice(start, start + self.output.most_rows)
+                made.append(self.output.pairs(stream, left[some], codes[left[some]], rows[some]))
+        del kept
+        return made
+
+    def _drop_absent(self, codes: Codes, values: npt.NDArray[np.int64]) -> None:
+        from semistream.kernels.bloom import bloom_test
+
+        asked = np.flatnonzero(values == 0)
+        maybe = np.empty(len(asked), np.bool_)
+        bloom_test(self._filter, codes[asked], maybe)
+        absent = asked[~maybe]
+        if len(absent):
+            values[absent[~self.store.in_deltas(codes[absent])]] = 1
+
+    def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
+        """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
+        if self.window.rows == 0:
+            return
+        stream, codes = self.window.take()
+        waiting = Waiting(stream, codes)
+        low, high = self.store.locate(waiting.codes)
+        before = self.reader.counters.requests, self.reader.counters.bytes, self.reader.counters.pages
+        whole = high - low == 1  # groups larger than a page are never cached
+        present = np.zeros(len(waiting.codes), np.bool_)
+        least = self._least_frequency(len(codes)) if full else 0
+        for index, rows in self.store.match(waiting.codes, self.reader, (low, high)):
+            packed = self.projection.apply(rows)
+            yield from waiting.pair(index, packed.addresses, self.output)
+            present[index] = True
+            self._offer(waiting.codes, index, packed, whole, least)
+        self._offer_absent(waiting.codes[~present], least)
+        self._learn(before, len(codes), len(present), int((~present).sum()), full=full)
+        yield from self.output.settled(stream, waiting.matched)
+
+    # -- step 3: what to keep ----------------------------------------------------------------------------------------
+
+    def _least_frequency(self, misses: int) -> int:
+        """The corrected inequality as a count: keys seen less often than this are not worth their bytes."""
+        if self.cache is None:
+            return 0
+        span = max(1, self.stats.rows_in - self._swept_at)
+        v_s = self.window.bytes / self.window.rows if self.window.rows else self._row_charge
+        needed = self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / (span * v_s)
+        del misses
+        return int(min(255, needed))
+
+    @property
+    def _row_charge(self) -> float:
+        return 2.0 * stream_row_bytes(self.plan.stream) + WORK_BYTES
+
+    def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
+        if self.cache is None or len(index) == 0:
+            return
+        first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
+        last = np.append(first[1:], len(index))
+        groups = index[first]
+        if not whole[groups].all():
+            keep = whole[groups]
+            first, last, groups = first[keep], last[keep], groups[keep]
+        with self.cache.writing() as usable:
+            if usable:
+                self.cache.offer(codes[groups], packed, first, last, least, self.store.page_bytes)
+
+    def _offer_absent(self, codes: Codes, least: int) -> None:
+        # An absent key is remembered only from its second arrival on: most are seen once and would crowd out real rows.
+        if self.cache is not None and len(codes):
+            with self.cache.writing() as usable:
+                if usable:
+                    self.cache.offer_absent(codes, max(2, least))
+
+    def _learn(self, before: tuple[int, int, int], misses: int, keys: int, absent: int, *, full: bool) -> None:
+        """Count the reads, load the filter when many keys were absent, move the split between cache and window."""
+        counters, stats, store = self.reader.counters, self.stats, self.store
+        stats.sweeps += 1
+        stats.read_requests, stats.bytes_read, stats.pages_read = counters.requests, counters.bytes, counters.pages
+        seconds = store.device.seconds(counters.requests - before[0], counters.bytes - before[1])
+        arrivals = stats.rows_in - self._swept_at
+        self._swept_at = stats.rows_in
+        density = (counters.pages - before[2]) / max(1, store.pages)
+        x = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9)))  # misses a page, if they fell at random
+        elasticity = 1 - x * math.exp(-x) / max(1e-12, 1 - math.exp(-x)) if x > 1e-6 else 0.0
+        read = seconds / max(1, misses)
+        self._elastic = elasticity * read / (read + MISS_SECONDS)
+        if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
+            self._load_filter()
+        if self.cache is not None and not self._shared:
+            stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+            if full and self.settings.adapt and (self.cache.full or self._climber.active):
+                self._move_split(self._climber.step(misses * MISS_SECONDS + seconds, arrivals))
+        self._note_peak()
+
+    def _move_split(self, change: float) -> None:
+        assert self.cache is not None
+        if change == 0:
+            return
+        wanted = self._cache_limit + int(change * self._room)
+        smallest = max(4096, self._room // 64)
+        self._cache_limit = min(max(wanted, smallest), self._room - self._window_floor())
+        self.cache.limit_bytes(self._cache_limit)
+
+    def _window_floor(self) -> int:
+        filter_bytes = self._filter.nbytes if self._filter is not None else 0
+        return max(int(self._row_charge) * 64, self._room // 32) + filter_bytes
+
+    def _load_filter(self) -> None:
+        size = self.store.bloom_bytes
+        if 0 < size <= _FILTER_SHARE * self.budget.total and size < self.window_limit // 2:
+            self._filter = self.store.bloom()
+
+    def _note_peak(self) -> None:
+        """Measure what is really held now."""
+        now = self.store.index_bytes + self.parts.buffer + self.parts.output + self.window.bytes
+        if self.cache is not None and not self._shared:
+            now += self.cache.used_bytes
+        if self._filter is not None:
+            now += self._filter.nbytes
+        self.stats.peak_bytes = max(self.stats.peak_bytes, now)
+
+    # -- what every join has -------------------------------------------------------------------------------------------
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self.output.unmatched_sample
+
+    def check(self) -> None:
+        """Accounting, the cache's structure, an empty window, and the budget kept."""
+        super().check()
+        if self.cache is not None:
+            with self.cache.reading() as usable:
+                if usable:
+                    self.cache.check()
+        if self.window.rows:
+            raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
+        if self.stats.peak_bytes > self.budget.total:
+            raise InvariantError(f"sweep: peak of {self.stats.peak_bytes:,} bytes over a budget of {self.budget.total:,}")
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        waiting = 2 * stream_row_bytes(plan.stream) + WORK_BYTES
+        return int(store.index_bytes + 2 * store.largest_page + _output_row_bytes(store, plan) + waiting)
+
+    @classmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """Zipf hits of the cache, plus the reads of what misses, at the division that a run starts with."""
+        parts = Division.of(store, plan, memory_bytes, SweepSettings().cache_share)
+        layout = Projection(store.layout, plan.needed).target
+        cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
+        keys = max(1, sum(entry.keys for entry in store.manifest.segments))
+        cached = min(keys, max(0, TupleCache.geometry(parts.cache, cell)["cells"])) if parts.cache > 1024 else 0
+        hits = zipf_share(cached, keys, skew)
+        window_rows = max(1.0, parts.window / (2 * stream_row_bytes(plan.stream) + WORK_BYTES))
+        touched = store.pages * (1 - math.exp(-window_rows / max(1, store.pages)))
+        gap_pages = store.device.gap_bytes / store.page_bytes
+        apart = max(1e-9, 1 - touched / max(1, store.pages)) ** max(0.0, gap_pages)
+        read = store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes) / window_rows
+        seconds = HIT_SECONDS + (1 - hits) * (MISS_SECONDS + read)
+        shown = {"index": parts.index, "read buffer": parts.buffer, "output": parts.output, "cache": parts.cache, "window": parts.window}
+        return Prediction(1 / seconds, hits, shown, f"for a Zipf stream of exponent {skew:g}")
+
+
+def zipf_share(first: int, keys: int, skew: float) -> float:
+    """Share of a Zipf stream that falls on its ``first`` most frequent keys."""
+    if first <= 0:
+        return 0.0
+
+    def harmonic(n: float) -> float:
+        exact = min(n, 1000.0)
+        head = float(np.sum(np.arange(1, int(exact) + 1, dtype=np.float64) ** -skew))
+        if n <= exact:
+            return head
+        if abs(skew - 1) < 1e-9:
+            return head + math.log((n + 0.5) / (exact + 0.5))
+        return head + ((n + 0.5) ** (1 - skew) - (exact + 0.5) ** (1 - skew)) / (1 - skew)
+
+    return min(1.0, harmonic(first) / harmonic(keys))
+
+
+class _Climber:
+    """Hill climbing on cost a row: go on while it gets cheaper, turn and slow down when it gets dearer."""
+
+    EPOCH = 4  # sweeps that are averaged
+
+    def __init__(self) -> None:
+        self.active = False
+        self._cost = self._rows = 0.0
+        self._sweeps = 0
+        self._last: float | None = None
+        self._step = -0.10
+
+    def step(self, cost: float, rows: int) -> float:
+        """The change of the cache's share to make now; 0 within an epoch."""
+        self.active = True
+        self._cost += cost
+        self._rows += rows
+        self._sweeps += 1
+        if self._sweeps < self.EPOCH:
+            return 0.0
+        now = self._cost / max(1.0, self._rows)
+        self._cost = self._rows = 0.0
+        self._sweeps = 0
+        if self._last is not None and now > self._last:
+            self._step *= -0.6
+        self._last = now
+        return self._step if abs(self._step) > 0.01 else 0.0

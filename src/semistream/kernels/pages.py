@@ -1,0 +1,187 @@
+"""Pages: packed rows in key order, found by binary search, guarded by a checksum.
+
+A page is ``[checksum u64 | rows u32 | used bytes u32 | position u64 | codes u64 × rows | row starts u32 × rows, only
+when rows vary in length | rows]``. The checksum covers everything after itself up to ``used``; ``position`` is the page's place
+in its file, so a page read from the wrong place is noticed too.
+
+The tuples of one key share a page whenever they fit on one; a larger group begins a page of its own and runs on over
+the following pages. A single row larger than a page takes several strides by itself.
+"""
+
+import numpy as np
+
+from semistream.kernels._jit import copy_bytes, inline, kernel, load_u32, load_u64, store_u8, store_u32, store_u64
+from semistream.kernels.hashing import checksum
+
+HEADER = 24
+
+
+@inline
+def _emit(target, strides, stride_bytes, position, rows, lengths, codes, first, last, fixed, firsts, starts, page):  # type: ignore[no-untyped-def]
+    firsts[page] = codes[first]
+    starts[page] = position
+    count = last - first
+    store_u32(target + 8, np.uint32(count))
+    store_u64(target + 16, np.uint64(position))
+    cursor = HEADER + 8 * count
+    if not fixed:
+        cursor += 4 * count
+    for i in range(count):
+        length = lengths[first + i]
+        store_u64(target + HEADER + 8 * i, codes[first + i])
+        if not fixed:
+            store_u32(target + HEADER + 8 * count + 4 * i, np.uint32(cursor))
+        copy_bytes(target + cursor, rows[first + i], length)
+        cursor += length
+    for b in range(cursor, strides * stride_bytes):
+        store_u8(target + b, np.uint8(0))
+    store_u32(target + 12, np.uint32(cursor))
+    store_u64(target, checksum(target + 8, cursor - 8))
+
+
+@kernel(
+    "void(int64[::1], int64[::1], uint64[::1], boolean, boolean, int64, int64, int64, int64, uint64[::1], int64[::1], int64[::1])"
+)
+def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_strides, position, firsts, starts, progress):
+    """Write whole pages from rows in key order; rows that may still share a page with what follows stay unconsumed.
+
+    ``progress`` returns [rows consumed, pages written, strides written].
+    """
+    count = len(codes)
+    overhead = 8 if fixed else 12
+    capacity = stride_bytes - HEADER
+    page_start, used, pages, strides, i = 0, 0, 0, 0, 0
+    while i < count:
+        end = i
+        size = 0
+        while end < count and codes[end] == codes[i]:
+            size += lengths[end] + overhead
+            end += 1
+        if size <= capacity:
+            if end == count and not final:
+                break  # the group may go on in the next block
+            if used + size > capacity:
+                if strides + 1 > out_strides:
+                    break
+                _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, i, fixed, firsts, starts, pages)
+                pages += 1
+                strides += 1
+                page_start, used = i, 0
+            used += size
+            i = end
+            continue
+        # A group larger than a page: it begins a page of its own.
+        k = i
+        full = False
+        if used > 0 and page_start < i:
+            if strides + 1 > out_strides:
+                break
+            _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, i, fixed, firsts, starts, pages)
+            pages += 1
+            strides += 1
+            page_start, used = i, 0
+        while k < end:
+            need = lengths[k] + overhead
+            if need > capacity or used + need > capacity:
+                if used > 0:
+                    if strides + 1 > out_strides:
+                        full = True
+                        break
+                    _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, k, fixed, firsts, starts, pages)
+                    pages += 1
+                    strides += 1
+                    page_start, used = k, 0
+                if need > capacity:
+                    long = (need + HEADER + stride_bytes - 1) // stride_bytes
+                    if strides + long > out_strides:
+                        full = True
+                        break
+                    _emit(out + strides * stride_bytes, long, stride_bytes, position + strides, rows, lengths, codes, k, k + 1, fixed, firsts, starts, pages)
+                    pages += 1
+                    strides += long
+                    k += 1
+                    page_start, used = k, 0
+                    continue
+            used += need
+            k += 1
+        if full:
+            break
+        i = end
+    if final and i == count and page_start < count and strides + 1 <= out_strides:
+        _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, count, fixed, firsts, starts, pages)
+        pages += 1
+        strides += 1
+        page_start = count
+    progress[0] = page_start
+    progress[1] = pages
+    progress[2] = strides
+
+
+@inline
+def _is_sound(page, limit, position):  # type: ignore[no-untyped-def]
+    used = np.int64(load_u32(page + 12))
+    if used < HEADER or used > limit or np.int64(load_u64(page + 16)) != position:
+        return False
+    return load_u64(page) == checksum(page + 8, used - 8)
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1])")
+def first_damaged(pages, limits, positions):
+    """The first page whose checksum or place is wrong, or -1."""
+    for p in range(len(pages)):
+        if not _is_sound(pages[p], limits[p], positions[p]):
+            return p
+    return -1
+
+
+@kernel("int64(int64[::1])")
+def count_rows(pages):
+    """Rows on these pages together: the most that a match can return."""
+    total = 0
+    for p in range(len(pages)):
+        total += np.int64(load_u32(pages[p] + 8))
+    return total
+
+
+@inline
+def _row_at(page, count, i, width):  # type: ignore[no-untyped-def]
+    if width >= 0:
+        return page + HEADER + 8 * count + width * i
+    return page + np.int64(load_u32(page + HEADER + 8 * count + 4 * i))
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], uint64[::1], int64, int64[::1], int64[::1])")
+def match_pages(pages, wanted_from, wanted_to, codes, width, out_rows, out_index):
+    """For page p look up codes[wanted_from[p]:wanted_to[p]]; returns how many (row address, code index) pairs were found."""
+    found = 0
+    for p in range(len(pages)):
+        page = pages[p]
+        count = np.int64(load_u32(page + 8))
+        for k in range(wanted_from[p], wanted_to[p]):
+            code = codes[k]
+            low, high = np.int64(0), count
+            while low < high:
+                middle = (low + high) >> 1
+                if load_u64(page + HEADER + 8 * middle) < code:
+                    low = middle + 1
+                else:
+                    high = middle
+            while low < count and load_u64(page + HEADER + 8 * low) == code:
+                out_rows[found] = _row_at(page, count, low, width)
+                out_index[found] = k
+                found += 1
+                low += 1
+    return found
+
+
+@kernel("void(int64[::1], int64, int64[::1], uint64[::1])")
+def list_rows(pages, width, out_rows, out_codes):
+    """Every row on the pages, with its code."""
+    n = 0
+    for p in range(len(pages)):
+        page = pages[p]
+        count = np.int64(load_u32(page + 8))
+        for i in range(count):
+            out_rows[n] = _row_at(page, count, i, width)
+            out_codes[n] = load_u64(page + HEADER + 8 * i)
+            n += 1

@@ -1,0 +1,46 @@
+"""Pairs of stream rows and master rows for keys that occur several times on either side."""
+
+import numpy as np
+
+from semistream.kernels._jit import kernel
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def pair_groups(left_from, left_to, right_from, right_to, position, out_left, out_right):
+    """Continue the product of group g's left and right ranges at ``position`` = [group, left, right].
+
+    Fills at most len(out_left) pairs and returns their number, so a product of any size comes out in bounded pieces.
+    """
+    n = 0
+    group, left, right = position[0], position[1], position[2]
+    room = len(out_left)
+    while group < len(left_from) and n < room:
+        while left < left_to[group] - left_from[group] and n < room:
+            rights = right_to[group] - right_from[group]
+            while right < rights and n < room:
+                out_left[n] = left_from[group] + left
+                out_right[n] = right_from[group] + right
+                n += 1
+                right += 1
+            if right == rights:
+                right = np.int64(0)
+                left += 1
+        if left >= left_to[group] - left_from[group]:
+            group += 1
+            left = np.int64(0)
+            right = np.int64(0)
+    position[0], position[1], position[2] = group, left, right
+    return n
+
+
+@kernel("int64(uint64[::1], int64[::1], uint64[::1])")
+def group_starts(codes, starts, distinct):
+    """Where each run of equal codes begins; returns the number of runs. ``starts`` needs one more place than codes."""
+    n = 0
+    for i in range(len(codes)):
+        if i == 0 or codes[i] != codes[i - 1]:
+            starts[n] = i
+            distinct[n] = codes[i]
+            n += 1
+    starts[n] = len(codes)
+    return n

@@ -1,0 +1,207 @@
+"""Packed rows: one tuple as consecutive bytes, on a page and in the cache alike.
+
+A row is ``[null bits | a fixed slot a column | bytes of the variable-length values]``. A fixed slot holds the value
+itself or, for a variable-length column, the end of its bytes counted from the first such byte (32 bits).
+
+A random access to a packed row touches one or two cache lines; a column store would touch one a column.
+
+Layouts are described by arrays: ``widths[c]`` (0 = variable), ``slots[c]`` (offset in the row), ``head`` (bytes before
+the variable part).
+"""
+
+import numpy as np
+
+from semistream.kernels._jit import (
+    copy_bytes,
+    inline,
+    kernel,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    prefetch,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+)
+
+
+@inline
+def _is_valid(validity, index):  # type: ignore[no-untyped-def]
+    return validity == 0 or (load_u8(validity + (index >> 3)) >> np.uint8(index & 7)) & np.uint8(1) != 0
+
+
+@inline
+def _set_null(row, column):  # type: ignore[no-untyped-def]
+    address = row + (column >> 3)
+    store_u8(address, np.uint8(load_u8(address) | (np.uint8(1) << np.uint8(column & 7))))
+
+
+@inline
+def _is_null(row, column):  # type: ignore[no-untyped-def]
+    return (load_u8(row + (column >> 3)) >> np.uint8(column & 7)) & np.uint8(1) != 0
+
+
+@inline
+def copy_value(target, source, width):  # type: ignore[no-untyped-def]
+    """Copy one fixed-width value; the usual widths are single moves."""
+    if width == 8:
+        store_u64(target, load_u64(source))
+    elif width == 4:
+        store_u32(target, load_u32(source))
+    elif width == 1:
+        store_u8(target, load_u8(source))
+    elif width == 2:
+        store_u16(target, load_u16(source))
+    elif width == 16:
+        store_u64(target, load_u64(source))
+        store_u64(target + 8, load_u64(source + 8))
+    else:
+        copy_bytes(target, source, width)
+
+
+@inline
+def row_length(row, head, last_variable_slot):  # type: ignore[no-untyped-def]
+    """Bytes of a row; ``last_variable_slot`` is -1 when every column is of fixed width."""
+    if last_variable_slot < 0:
+        return head
+    return head + np.int64(load_u32(row + last_variable_slot))
+
+
+@kernel("void(int64, int64, int64, int64, int64[::1], int64, int64)")
+def put_fixed(data, validity, bit_offset, width, rows, slot, column):
+    """Write a fixed-width Arrow column into rows whose null bits are still clear."""
+    for i in range(len(rows)):
+        row = rows[i]
+        if _is_valid(validity, bit_offset + i):
+            copy_value(row + slot, data + width * i, width)
+        else:
+            _set_null(row, column)
+
+
+@inline
+def _offset_at(offsets, offset_bytes, i):  # type: ignore[no-untyped-def]
+    if offset_bytes == 4:
+        return np.int64(load_u32(offsets + 4 * i))
+    return np.int64(load_u64(offsets + 8 * i))
+
+
+@kernel("void(int64, int64, int64[::1])")
+def add_lengths(offsets, offset_bytes, lengths):
+    """Add the byte lengths of a variable-length Arrow column to the rows' lengths."""
+    for i in range(len(lengths)):
+        lengths[i] += _offset_at(offsets, offset_bytes, i + 1) - _offset_at(offsets, offset_bytes, i)
+
+
+@kernel("void(int64, int64, int64, int64, int64, int64[::1], int64[::1], int64, int64, int64)")
+def put_variable(data, offsets, offset_bytes, validity, bit_offset, rows, ends, head, slot, column):
+    """Append a variable-length Arrow column to rows; ``ends`` holds how many variable bytes each row has so far."""
+    for i in range(len(rows)):
+        row = rows[i]
+        if _is_valid(validity, bit_offset + i):
+            start = _offset_at(offsets, offset_bytes, i)
+            count = _offset_at(offsets, offset_bytes, i + 1) - start
+            copy_bytes(row + head + ends[i], data + start, count)
+            ends[i] += count
+        else:
+            _set_null(row, column)
+        store_u32(row + slot, np.uint32(ends[i]))
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, uint8[::1])")
+def take_fixed(rows, slot, column, width, out, valid):
+    """Gather a fixed-width column from rows (address 0: no row, hence null); returns the number of nulls."""
+    nulls = 0
+    count = len(rows)
+    for i in range(count):
+        if i + 16 < count:
+            prefetch(rows[i + 16] + slot)
+        row = rows[i]
+        target = out + width * i
+        if row == 0 or _is_null(row, column):
+            valid[i] = 0
+            nulls += 1
+            for b in range(width):
+                store_u8(target + b, np.uint8(0))
+        else:
+            valid[i] = 1
+            copy_value(target, row + slot, width)
+    return nulls
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], uint8[::1])")
+def measure_variable(rows, slot, previous_slot, column, offsets, valid):
+    """Fill the Arrow offsets of a variable-length column; returns the number of nulls."""
+    nulls = 0
+    total = 0
+    offsets[0] = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        if row == 0 or _is_null(row, column):
+            valid[i] = 0
+            nulls += 1
+        else:
+            valid[i] = 1
+            start = np.int64(0) if previous_slot < 0 else np.int64(load_u32(row + previous_slot))
+            total += np.int64(load_u32(row + slot)) - start
+        offsets[i + 1] = total
+    return nulls
+
+
+@kernel("void(int64[::1], int64, int64, int64[::1], int64)")
+def take_variable(rows, previous_slot, head, offsets, out):
+    """Copy the bytes of a variable-length column to where ``offsets`` says."""
+    for i in range(len(rows)):
+        count = offsets[i + 1] - offsets[i]
+        if count > 0:
+            row = rows[i]
+            start = np.int64(0) if previous_slot < 0 else np.int64(load_u32(row + previous_slot))
+            copy_bytes(out + offsets[i], row + head + start, count)
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def measure_projection(rows, columns, widths, slots, previous, lengths):
+    """Add the variable bytes of the kept columns to each row's length. ``previous[c]``: slot of the variable column before c, or -1."""
+    for i in range(len(rows)):
+        for k in range(len(columns)):
+            column = columns[k]
+            if widths[column] == 0:
+                start = np.int64(0) if previous[column] < 0 else np.int64(load_u32(rows[i] + previous[column]))
+                lengths[i] += np.int64(load_u32(rows[i] + slots[column])) - start
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, int64[::1])")
+def project(rows, columns, widths, slots, previous, head, new_slots, new_head, targets):
+    """Copy some columns of each row to a new, smaller row at ``targets[i]``."""
+    null_bytes = (len(columns) + 7) >> 3
+    for i in range(len(rows)):
+        row = rows[i]
+        target = targets[i]
+        for b in range(null_bytes):
+            store_u8(target + b, np.uint8(0))
+        end = 0
+        for k in range(len(columns)):
+            column = columns[k]
+            if _is_null(row, column):
+                _set_null(target, k)
+                if widths[column] == 0:
+                    store_u32(target + new_slots[k], np.uint32(end))
+            elif widths[column] == 0:
+                start = np.int64(0) if previous[column] < 0 else np.int64(load_u32(row + previous[column]))
+                count = np.int64(load_u32(row + slots[column])) - start
+                copy_bytes(target + new_head + end, row + head + start, count)
+                end += count
+                store_u32(target + new_slots[k], np.uint32(end))
+            else:
+                copy_value(target + new_slots[k], row + slots[column], widths[column])
+
+
+@kernel("void(int64[::1], int64[::1], int64)")
+def gather_rows(rows, lengths, out):
+    """Copy whole rows one after the other."""
+    for i in range(len(rows)):
+        if i + 8 < len(rows):
+            prefetch(rows[i + 8])
+        copy_bytes(out, rows[i], lengths[i])
+        out += lengths[i]

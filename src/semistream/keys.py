@@ -1,0 +1,204 @@
+"""Keys as 64-bit codes, so that every table, page and join handles one type.
+
+Integers, dates, timestamps, booleans, floats and decimals of up to 18 digits are their own 64-bit value: the code *is* the key
+(``exact``). Strings, binary, longer decimals and composite keys are hashed, and the real key is verified after the
+read: a collision is never a match.
+
+Equality is Spark's: NULL never matches, NaN = NaN, -0.0 = 0.0, strings by their bytes. The types of both sides must
+agree; nothing is cast silently.
+
+>>> import pyarrow as pa
+>>> codec = KeyCodec([pa.field("id", pa.int64())])
+>>> codes, valid = codec.encode([pa.array([3, None, 1])])
+>>> valid.tolist(), bool(codes[2] < codes[0])
+([True, False, True], True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.errors import ArgumentError, KeyTypeError
+from semistream.rows import address_of, storage_type
+
+Codes = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+_SIGN = np.uint64(1 << 63)
+_LOSSLESS_DIGITS = 18
+
+
+class KeyCodec:
+    """Encodes the key columns of a batch; one for a store, shared by all its users."""
+
+    def __init__(self, fields: Sequence[pa.Field], hash_bits: int = 64) -> None:
+        if not fields:
+            raise ArgumentError("key=[] names no column; give at least one key column")
+        self.fields = list(fields)
+        self.hash_bits = hash_bits
+        self.exact = len(fields) == 1 and _is_exact(fields[0].type)
+
+    def encode(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask]:
+        """A code for each row, and which rows have no NULL in their key (the codes of the others mean nothing)."""
+        codes = np.empty(0, np.uint64)
+        valid = np.ones(len(columns[0]), np.bool_)
+        for position, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
+            plain = _plain(column)
+            if plain.null_count:
+                valid &= pc.is_valid(plain).to_numpy(zero_copy_only=False)
+            part = _codes(plain, field.type)
+            if position == 0:
+                codes = part
+                continue
+            from semistream.kernels.hashing import combine
+
+            codes = codes.copy() if position == 1 else codes
+            combine(codes, part)
+        if not self.exact and self.hash_bits < 64:
+            codes = codes & np.uint64((1 << self.hash_bits) - 1)
+        return codes, valid
+
+    def decode(self, codes: Codes) -> pa.Array:
+        """The key column back from codes of an exact key."""
+        kind = self.fields[0].type
+        if pa.types.is_boolean(kind):
+            return pa.array(codes != 0)
+        if pa.types.is_floating(kind):
+            bits = kind.bit_width
+            return pa.array(codes.astype(f"u{bits // 8}").view(f"f{bits // 8}"), kind)
+        if pa.types.is_decimal(kind):
+            low = (codes ^ _SIGN).view(np.int64)
+            words = np.stack([low, low >> 63], axis=1)
+            wide = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(codes), [None, pa.py_buffer(words)])
+            return pc.cast(wide, kind)
+        if pa.types.is_unsigned_integer(kind):
+            return pa.array(codes.astype(f"u{kind.bit_width // 8}"), kind)
+        width = kind.bit_width // 8
+        values = (codes ^ _SIGN).view(np.int64).astype(f"i{width}")
+        return pa.Array.from_buffers(kind, len(codes), [None, pa.py_buffer(values)])
+
+    def same(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
+        """Row by row, are the real keys equal? Used to tell a hash collision from a match."""
+        result = np.ones(len(left[0]), np.bool_)
+        for field, a, b in zip(self.fields, left, right, strict=True):
+            if _is_exact(field.type):
+                result &= _codes(_plain(a), field.type) == _codes(_plain(b), field.type)
+            else:
+                equal = pc.equal(_stored(a, field.type), _stored(b, field.type))
+                result &= pc.fill_null(equal, fill_value=False).to_numpy(zero_copy_only=False)
+        return result
+
+    def check_stream(self, stream: pa.Schema, on: dict[str, str]) -> None:
+        """Fail, naming both types, when a key column of the stream is missing or of another type than the master's."""
+        if sorted(on.values()) != sorted(field.name for field in self.fields):
+            names = [field.name for field in self.fields]
+            raise ArgumentError(
+                f"on={on!r} must name every key column of the master ({names}) exactly once; "
+                "give on={stream column: master column} when the names differ"
+            )
+        master = {field.name: field.type for field in self.fields}
+        for name, key in on.items():
+            if stream.get_field_index(name) < 0:
+                raise ArgumentError(f"the stream has no column {name!r}; its columns are {stream.names}")
+            have, want = stream.field(name).type, master[key]
+            if not same_key_type(have, want):
+                raise KeyTypeError(
+                    f"stream column {name!r} is {have}, master key {key!r} is {want}; they must agree. "
+                    f"Cast one side, for example the stream's column to {want}"
+                )
+
+    def stream_columns(self, on: dict[str, str]) -> list[str]:
+        """The stream's key columns in the order of the master's key."""
+        by_master = {master: stream for stream, master in on.items()}
+        return [by_master[field.name] for field in self.fields]
+
+
+def same_key_type(left: pa.DataType, right: pa.DataType) -> bool:
+    """Equal up to how Arrow lays the values out: large strings, views, dictionaries, and the name of a time zone."""
+    left, right = storage_type("key", left), storage_type("key", right)
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right):
+        return left.unit == right.unit and (left.tz is None) == (right.tz is None)
+    for either in (_is_text, _is_bytes):
+        if either(left) and either(right):
+            return True
+    return bool(left.equals(right))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision <= _LOSSLESS_DIGITS)
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return _stored(column, storage_type("key", column.type))
+
+
+def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type.equals(kind) else pc.cast(column, kind)
+
+
+def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
+    count = len(column)
+    if pa.types.is_boolean(column.type):
+        return pc.fill_null(column, fill_value=False).to_numpy(zero_copy_only=False).astype(np.uint64)
+    if pa.types.is_floating(kind):
+        return _float_codes(column)
+    if pa.types.is_decimal(kind) and _is_exact(kind):
+        words = _values(pc.cast(column, pa.decimal128(38, kind.scale)), np.dtype(np.int64), 2 * count, 2)
+        return words[::2].view(np.uint64) ^ _SIGN
+    if _is_exact(kind):
+        width = column.type.bit_width // 8
+        signed = not pa.types.is_unsigned_integer(column.type)
+        values = _values(column, np.dtype(f"{'i' if signed else 'u'}{width}"), count, 1)
+        if not signed:
+            return values.astype(np.uint64)
+        return values.astype(np.int64).view(np.uint64) ^ _SIGN
+    from semistream.kernels import hashing
+
+    codes = np.empty(count, np.uint64)
+    buffers = column.buffers()
+    data = buffers[-1].address if buffers[-1] is not None else 0
+    if _is_text(column.type) or _is_bytes(column.type):
+        wide = 8 if column.type in (pa.large_string(), pa.large_binary()) else 4
+        offsets = buffers[1].address + wide * column.offset if buffers[1] is not None else 0
+        if count:
+            hashing.hash_strings(data, offsets, wide, codes)
+    else:
+        width = column.type.bit_width // 8
+        hashing.hash_fixed(data + width * column.offset, width, codes)
+    return codes
+
+
+def _float_codes(column: pa.Array) -> Codes:
+    width = column.type.bit_width // 8
+    values = _values(column, np.dtype(f"f{width}"), len(column), 1) + 0.0  # -0.0 + 0.0 is 0.0
+    values = values.astype(f"f{width}", copy=False)
+    values[np.isnan(values)] = np.nan
+    return values.view(f"u{width}").astype(np.uint64)
+
+
+def _values(column: pa.Array, dtype: np.dtype[np.generic], count: int, per_value: int) -> npt.NDArray[np.generic]:
+    """The raw values, also where the column is null (whatever lies there)."""
+    buffer = column.buffers()[1]
+    if count == 0 or buffer is None:
+        return np.zeros(count, dtype)
+    return np.frombuffer(buffer, dtype, count, offset=column.offset * per_value * dtype.itemsize)
+
+
+__all__ = ["Codes", "KeyCodec", "Mask", "address_of", "same_key_type"]

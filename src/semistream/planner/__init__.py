@@ -1,0 +1,1 @@
+"""Choosing the algorithm by cost."""

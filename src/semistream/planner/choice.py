@@ -1,0 +1,44 @@
+"""``algorithm="auto"``: the join with the best predicted rate among those that the budget allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.errors import MemoryBudgetError, choose
+from semistream.joins import JOINS
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The algorithm chosen, why, and what its model predicts."""
+
+    join: type[Join]
+    reason: str
+    prediction: Prediction
+
+
+def choose_algorithm(
+    algorithm: str, store: Any, plan: JoinPlan, memory_bytes: int, *, copies: int = 1, skew: float = 1.0
+) -> Choice:
+    """Resolve ``algorithm``; with "auto", a master that fits the budget (``copies`` times) is simply held whole."""
+    choose("algorithm", algorithm, ("auto", *JOINS))
+    if algorithm != "auto":
+        kind = JOINS[algorithm]
+        return Choice(kind, "asked for", kind.predict(store, plan, memory_bytes, skew))
+    whole = JOINS["reference"].least_bytes(store, plan) * copies
+    sweep = JOINS["sweep"]
+    if whole <= memory_bytes // 2:
+        kind = JOINS["reference"]
+        reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
+        return Choice(kind, reason, kind.predict(store, plan, memory_bytes, skew))
+    least = sweep.least_bytes(store, plan)
+    if least > memory_bytes:
+        raise MemoryBudgetError(f"memory={memory_bytes:,} bytes is too small for this master: give at least {least:,} bytes")
+    return Choice(
+        sweep,
+        f"the columns needed take about {whole:,} bytes, more than half of the budget of {memory_bytes:,}: "
+        "hot rows are cached, the others read by planned sweeps",
+        sweep.predict(store, plan, memory_bytes, skew),
+    )

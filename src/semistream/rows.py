@@ -1,0 +1,252 @@
+"""Packed rows in Python: from Arrow columns to rows and back, and the projection to fewer columns.
+
+The byte format is described in `semistream.kernels.rows`. Rows are passed around as absolute addresses (int64 arrays),
+so a row may lie on a page, in the cache or in a staging buffer; whoever passes an address keeps its buffer alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.errors import SchemaError
+
+Addresses = npt.NDArray[np.int64]
+_MAX_ROW_BYTES = 1 << 31
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """The address of a numpy array's first element."""
+    return int(array.ctypes.data)
+
+
+def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """The type a column is stored as: dictionaries and views become plain values, nested types are refused."""
+    if pa.types.is_dictionary(kind):
+        return storage_type(name, kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_null(kind) or not (_is_variable(kind) or pa.types.is_boolean(kind) or _has_fixed_width(kind)):
+        raise SchemaError(
+            f"column {name!r} has type {kind}, which a store cannot hold; "
+            "flatten nested columns or serialise them to a string or binary column before the build, "
+            "or leave the column out with columns=[...]"
+        )
+    return kind
+
+
+def _is_variable(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+    )
+
+
+def _has_fixed_width(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
+        return False
+    try:
+        return bool(kind.bit_width % 8 == 0 and kind.bit_width > 0)
+    except ValueError:
+        return False
+
+
+def normalise(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch's columns in the order and storage types of ``schema``; only lossless casts are made."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        if not column.type.equals(field.type):
+            try:
+                column = pc.cast(column, field.type, safe=True)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise SchemaError(
+                    f"column {field.name!r} is {column.type}, the store holds {field.type}: {error}"
+                ) from error
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Consecutive packed rows in one buffer; row i lies in ``buffer[offsets[i]:offsets[i + 1]]``."""
+
+    buffer: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where each row begins."""
+        return self.offsets[:-1] + address_of(self.buffer)
+
+
+class RowLayout:
+    """How the columns of a schema lie in a packed row."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        count = len(schema)
+        self.widths = np.zeros(count, np.int64)
+        self.slots = np.zeros(count, np.int64)
+        self.previous = np.full(count, -1, np.int64)
+        position = (count + 7) >> 3  # a null bit a column
+        last_variable = -1
+        for c, field in enumerate(schema):
+            self.slots[c] = position
+            if _is_variable(field.type):
+                self.previous[c] = last_variable
+                last_variable = position
+                position += 4
+            else:
+                self.widths[c] = 1 if pa.types.is_boolean(field.type) else field.type.bit_width // 8
+                position += int(self.widths[c])
+        self.head = position
+        self.last_variable_slot = last_variable
+
+    @property
+    def fixed(self) -> bool:
+        """True when every row takes the same number of bytes."""
+        return self.last_variable_slot < 0
+
+    def pack(self, batch: pa.RecordBatch) -> PackedRows:
+        """Rows from Arrow columns (which must be of this layout's schema)."""
+        from semistream.kernels import rows as kernels
+
+        count = batch.num_rows
+        lengths = np.full(count, self.head, np.int64)
+        variable = np.flatnonzero(self.widths == 0)
+        columns = [_filled(batch.column(c)) for c in range(batch.num_columns)]
+        for c in variable:
+            data = columns[c]
+            kernels.add_lengths(*_offsets(data), lengths)
+        if count and int(lengths.max()) >= _MAX_ROW_BYTES:
+            raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        buffer = np.zeros(int(offsets[-1]), np.uint8)
+        rows = offsets[:-1] + address_of(buffer)
+        ends = np.zeros(count, np.int64)
+        for c, column in enumerate(columns):
+            validity, data = column.buffers()[0], column.buffers()[-1]
+            bits = validity.address if validity is not None and column.null_count else 0
+            start = data.address if data is not None else 0
+            if self.widths[c] == 0:
+                kernels.put_variable(
+                    start, *_offsets(column), bits, column.offset, rows, ends, self.head, int(self.slots[c]), c
+                )
+            else:
+                width = int(self.widths[c])
+                kernels.put_fixed(
+                    start + column.offset * width, bits, column.offset, width, rows, int(self.slots[c]), c
+                )
+        return PackedRows(buffer, offsets)
+
+    def unpack(self, rows: Addresses, column: int) -> pa.Array:
+        """One Arrow column from rows; address 0 gives a null."""
+        from semistream.kernels import rows as kernels
+
+        kind = self.schema.field(column).type
+        rows = np.ascontiguousarray(rows)
+        count = len(rows)
+        valid = np.empty(count, np.uint8)
+        width, slot = int(self.widths[column]), int(self.slots[column])
+        if width:
+            out = np.empty(count * width, np.uint8)
+            nulls = kernels.take_fixed(rows, slot, column, width, address_of(out), valid)
+            if pa.types.is_boolean(kind):
+                out = np.packbits(out, bitorder="little")
+            buffers = [_bits(valid, nulls), pa.py_buffer(out)]
+        else:
+            offsets = np.empty(count + 1, np.int64)
+            before = int(self.previous[column])
+            nulls = kernels.measure_variable(rows, slot, before, column, offsets, valid)
+            out = np.empty(int(offsets[-1]), np.uint8)
+            kernels.take_variable(rows, before, self.head, offsets, address_of(out))
+            wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+            if not wide and len(out) > np.iinfo(np.int32).max:
+                raise SchemaError(f"column {self.schema.field(column).name!r}: over 2 GiB of text in one output batch")
+            buffers = [
+                _bits(valid, nulls),
+                pa.py_buffer(offsets if wide else offsets.astype(np.int32)),
+                pa.py_buffer(out),
+            ]
+        return pa.Array.from_buffers(kind, count, buffers, null_count=int(nulls))
+
+    def unpack_all(self, rows: Addresses) -> pa.RecordBatch:
+        """Every column of the rows."""
+        return pa.RecordBatch.from_arrays(
+            [self.unpack(rows, column) for column in range(len(self.schema))], schema=self.schema
+        )
+
+
+class Projection:
+    """Rows of one layout copied to rows that hold only some of the columns."""
+
+    def __init__(self, source: RowLayout, columns: list[str]) -> None:
+        self.source = source
+        self.columns = np.array([source.schema.get_field_index(name) for name in columns], np.int64)
+        self.target = RowLayout(pa.schema([source.schema.field(name) for name in columns]))
+
+    @cached_property
+    def identical(self) -> bool:
+        """True when the projection keeps every column in place."""
+        return self.columns.tolist() == list(range(len(self.source.schema)))
+
+    def lengths(self, rows: Addresses) -> npt.NDArray[np.int64]:
+        """Bytes that each projected row will take."""
+        lengths = np.full(len(rows), self.target.head, np.int64)
+        if not self.target.fixed:
+            from semistream.kernels import rows as kernels
+
+            source = self.source
+            kernels.measure_projection(rows, self.columns, source.widths, source.slots, source.previous, lengths)
+        return lengths
+
+    def apply(self, rows: Addresses) -> PackedRows:
+        """Copy the rows; one kernel call for all of them."""
+        from semistream.kernels import rows as kernels
+
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.lengths(rows), out=offsets[1:])
+        buffer = np.empty(int(offsets[-1]), np.uint8)
+        source, target = self.source, self.target
+        kernels.project(
+            rows,
+            self.columns,
+            source.widths,
+            source.slots,
+            source.previous,
+            source.head,
+            target.slots,
+            target.head,
+            offsets[:-1] + address_of(buffer),
+        )
+        return PackedRows(buffer, offsets)
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    if pa.types.is_boolean(column.type):
+        return pc.cast(column, pa.uint8())
+    return column
+
+
+def _offsets(column: pa.Array) -> tuple[int, int]:
+    """Address of the first offset of a variable-length column, and the bytes an offset takes."""
+    wide = 8 if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else 4
+    buffer = column.buffers()[1]
+    return (buffer.address + column.offset * wide if buffer is not None else 0), wide
+
+
+def _bits(valid: npt.NDArray[np.uint8], nulls: int) -> pa.Buffer | None:
+    return pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None

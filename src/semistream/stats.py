@@ -1,0 +1,86 @@
+"""Counters of a join, and the accounting rule that they must satisfy.
+
+>>> stats = Stats(rows_in=3, matched=2, unmatched=1)
+>>> stats.check()
+>>> (stats + Stats(rows_in=1, shed=1)).as_dict()["rows_in"]
+4
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+
+from semistream.errors import AccountingError
+
+_LEVELS = ("cached_rows", "cached_bytes", "peak_bytes", "master_version")  # states, not flows: the largest counts
+
+
+@dataclass
+class Stats:
+    """What happened to the rows of the stream, and what it cost."""
+
+    rows_in: int = 0
+    matched: int = 0
+    unmatched: int = 0
+    held: int = 0
+    shed: int = 0
+    quarantined: int = 0
+    rows_out: int = 0
+    hits: int = 0
+    misses: int = 0
+    sweeps: int = 0
+    pages_read: int = 0
+    read_requests: int = 0
+    bytes_read: int = 0
+    cached_rows: int = 0
+    cached_bytes: int = 0
+    peak_bytes: int = 0
+    master_version: int = 0
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the probes that the cache answered."""
+        probes = self.hits + self.misses
+        return self.hits / probes if probes else 0.0
+
+    @property
+    def match_rate(self) -> float:
+        """Share of the rows that found a match."""
+        return self.matched / self.rows_in if self.rows_in else 1.0
+
+    def check(self, what: str = "join") -> None:
+        """The accounting rule: every row that came in is accounted for exactly once."""
+        accounted = self.matched + self.unmatched + self.held + self.shed + self.quarantined
+        if self.rows_in != accounted:
+            raise AccountingError(
+                f"{what}: {self.rows_in:,} rows came in, but {accounted:,} are accounted for (matched {self.matched:,}, "
+                f"unmatched {self.unmatched:,}, held {self.held:,}, shed {self.shed:,}, quarantined {self.quarantined:,}); "
+                "please report this"
+            )
+
+    def as_dict(self) -> dict[str, int]:
+        """All counters by name."""
+        return asdict(self)
+
+    def copy(self) -> Stats:
+        """The counters as they are now."""
+        return replace(self)
+
+    def since(self, before: Stats) -> Stats:
+        """What was added after ``before`` was copied; states stay as they are."""
+        return Stats(
+            **{
+                f.name: getattr(self, f.name) - (0 if f.name in _LEVELS else getattr(before, f.name))
+                for f in fields(self)
+            }
+        )
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(
+            **{
+                f.name: max(getattr(self, f.name), getattr(other, f.name))
+                if f.name in _LEVELS
+                else getattr(self, f.name) + getattr(other, f.name)
+                for f in fields(self)
+            }
+        )

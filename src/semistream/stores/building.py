@@ -1,0 +1,181 @@
+"""Building a store: read, pack, sort outside memory if need be, write pages, publish."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, SchemaError, StoreError
+from semistream.keys import KeyCodec
+from semistream.rows import RowLayout, normalise, storage_type
+from semistream.stores import device as devices
+from semistream.stores.manifest import Manifest, SegmentEntry
+from semistream.stores.paged import MasterStore, Progress, row_schema
+from semistream.stores.segment import SegmentWriter, check_page_bytes
+from semistream.stores.sorting import Block, sort_blocks
+from semistream.stores.sources import is_spark, open_source
+
+
+@dataclass
+class Packer:
+    """Turns batches of one schema into blocks of packed rows; rows with a NULL in their key are counted and left out."""
+
+    schema: pa.Schema
+    codec: KeyCodec
+    null_keys: int = 0
+
+    def __post_init__(self) -> None:
+        self.layout = RowLayout(row_schema(self.schema, self.codec))
+
+    def pack(self, batch: pa.RecordBatch) -> Block:
+        """One batch as a block, not yet sorted."""
+        batch = normalise(batch, self.schema)
+        codes, valid = self.codec.encode([batch.column(field.name) for field in self.codec.fields])
+        if not valid.all():
+            self.null_keys += int((~valid).sum())
+            batch, codes = batch.filter(pa.array(valid)), codes[valid]
+        return Block.of(codes, self.layout.pack(batch.select(self.layout.schema.names)))
+
+
+def stored_schema(schema: pa.Schema, key: list[str], columns: list[str] | None) -> pa.Schema:
+    """The schema that a store of this source will have; fails on unknown keys and types that cannot be stored."""
+    unknown = [name for name in key if name not in schema.names]
+    if unknown:
+        raise ArgumentError(f"key={key}: the source has no column {unknown[0]!r}; its columns are {schema.names}")
+    if len(set(key)) != len(key):
+        raise ArgumentError(f"key={key} names a column twice")
+    names = schema.names if columns is None else columns
+    return pa.schema([pa.field(name, storage_type(name, schema.field(name).type)) for name in names])
+
+
+def with_keys(key: list[str], columns: list[str] | None) -> list[str] | None:
+    """The chosen columns, with the key always among them."""
+    return None if columns is None else [*(name for name in key if name not in columns), *columns]
+
+
+def prepare(path: Path, *, replace: bool) -> Manifest | None:
+    """Make the directory; returns the newest manifest when the store is there already and may be replaced."""
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path} is a file; a store is a directory")
+    if Manifest.versions(path):
+        if not replace:
+            raise StoreError(
+                f"{path} holds a store already; give replace=True to publish this as its next version, "
+                "upsert() to change some rows, or choose another path"
+            )
+        return Manifest.load(path)
+    if path.exists() and any(path.iterdir()) and not replace:
+        raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return None
+
+
+def new_segment(path: Path) -> Path:
+    """A name that no other writer uses."""
+    return path / f"segment-{uuid.uuid4().hex[:16]}.pages"
+
+
+def build(
+    source: Any,
+    path: Path,
+    *,
+    key: list[str],
+    columns: list[str] | None,
+    page_bytes: int,
+    memory: int | str,
+    replace: bool,
+    progress: Progress | None,
+    hash_bits: int,
+) -> MasterStore:
+    """See `MasterStore.build`."""
+    check_page_bytes(page_bytes)
+    memory_bytes = parse_bytes(memory)
+    if not key:
+        raise ArgumentError("key=[] names no column; give at least one key column")
+    if is_spark(source):
+        # Only semistream.spark knows Spark, and it stands above this module: hence by name.
+        import importlib
+
+        spark = importlib.import_module("semistream.spark.building")
+        built: MasterStore = spark.build(source, path, key, columns, page_bytes, replace=replace, hash_bits=hash_bits)
+        return built
+    opened = open_source(source, with_keys(key, columns))
+    schema = stored_schema(opened.schema, key, None)
+    codec = KeyCodec([schema.field(name) for name in key], hash_bits)
+    previous = prepare(path, replace=replace)
+    packer = Packer(schema, codec)
+    seen = 0
+
+    def blocks() -> Iterator[Block]:
+        nonlocal seen
+        for batch in opened.batches():
+            if batch.num_rows:
+                seen += batch.num_rows
+                yield packer.pack(batch)
+                if progress is not None:
+                    progress("read and sort", seen, opened.rows)
+
+    writer = SegmentWriter(new_segment(path), packer.layout, page_bytes, _expected(opened.rows))
+    with writer.removed_on_error():
+        for block in sort_blocks(blocks(), memory_bytes, path):
+            writer.append(block.codes, block.rows, block.lengths)
+            if progress is not None:
+                progress("write pages", writer.rows, seen)
+        entry = writer.finish("base")
+    return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous)
+
+
+def _expected(rows: int | None) -> int:
+    # A source of unknown size gets no filter: it would have to be sized before the rows are seen.
+    return rows or 0
+
+
+def publish_build(
+    path: Path,
+    schema: pa.Schema,
+    key: list[str],
+    hash_bits: int,
+    page_bytes: int,
+    entries: list[SegmentEntry],
+    null_keys: int,
+    previous: Manifest | None,
+) -> MasterStore:
+    """Publish freshly written bases as a version and open it."""
+    largest = max(entries, key=lambda entry: entry.bytes)
+    costs = devices.as_numbers(
+        devices.measure(path / largest.file, page_bytes, direct=False), _direct_cost(path / largest.file, page_bytes)
+    )
+    manifest = Manifest(
+        version=previous.version + 1 if previous else 1,
+        parent=previous.version if previous else None,
+        change="build",
+        created=time.time(),
+        schema=schema,
+        key=tuple(key),
+        hash_bits=hash_bits,
+        page_bytes=page_bytes,
+        rows=sum(entry.rows for entry in entries),
+        segments=tuple(entries),
+        null_keys=null_keys,
+        device=costs,
+    )
+    manifest.publish(path)
+    return MasterStore.open(path)
+
+
+def _direct_cost(path: Path, page_bytes: int) -> devices.Device:
+    try:
+        return devices.measure(path, page_bytes, direct=True)
+    except OSError:  # this file system has no O_DIRECT
+        return devices.Device(20e-6, 0.35e-9)
+
+
+__all__ = ["Packer", "SchemaError", "build", "new_segment", "os", "prepare", "publish_build", "stored_schema", "with_keys"]

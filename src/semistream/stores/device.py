@@ -1,0 +1,88 @@
+"""What a read costs here: seconds a request and seconds a byte, measured when a store is built.
+
+The read plan needs only their ratio: a gap is read through when its bytes cost less than a new request.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from semistream.rows import address_of
+
+
+@dataclass(frozen=True)
+class Device:
+    """Cost of a read as ``request_seconds + bytes × byte_seconds``; the defaults are those of a warm page cache."""
+
+    request_seconds: float = 0.9e-6
+    byte_seconds: float = 0.12e-9
+
+    @property
+    def gap_bytes(self) -> int:
+        """The largest gap that is cheaper to read than to skip."""
+        return min(1 << 20, int(self.request_seconds / self.byte_seconds))
+
+    def seconds(self, requests: float, size: float) -> float:
+        """Predicted time of some reads."""
+        return requests * self.request_seconds + size * self.byte_seconds
+
+
+def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) -> Device:
+    """Time random page reads and long reads of a file; a fraction of a second.
+
+    With O_DIRECT the requests are spread over ``in_flight`` threads as in a real sweep, so the figure is the cost of a
+    request among others in flight, not its latency.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from semistream.kernels.reading import read_ranges
+
+    size = os.path.getsize(path) // page_bytes * page_bytes
+    long_bytes = 512 * 1024
+    if size < 4 * long_bytes:
+        return Device(20e-6, 0.35e-9) if direct else Device()
+    fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    threads = in_flight if direct else 1
+    try:
+        memory = mmap.mmap(-1, threads * long_bytes)
+        base = address_of(np.frombuffer(memory, np.uint8))
+        chooser = np.random.default_rng(1)
+
+        def timed(length: int, requests: int) -> float:
+            offsets = chooser.integers(0, (size - length) // page_bytes, requests) * page_bytes
+            lengths = np.full(requests, length, np.int64)
+            addresses = base + (np.arange(requests) * threads // requests) * long_bytes
+            edges = [requests * i // threads for i in range(threads + 1)]
+            start = time.perf_counter()
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda i: read_ranges(fd, addresses, lengths, offsets, edges[i], edges[i + 1]), range(threads)))
+            return (time.perf_counter() - start) / requests
+
+        timed(page_bytes, 64)
+        short = min(timed(page_bytes, 512 if direct else 4096) for _ in range(3))
+        long = min(timed(long_bytes, 64) for _ in range(3))
+    finally:
+        os.close(fd)
+    byte_seconds = max(1e-11, (long - short) / (long_bytes - page_bytes))
+    return Device(max(1e-8, short - page_bytes * byte_seconds), byte_seconds)
+
+
+def as_numbers(cached: Device, direct: Device) -> dict[str, float]:
+    """Both devices for the manifest."""
+    return {
+        **{f"cached_{name}": value for name, value in asdict(cached).items()},
+        **{f"direct_{name}": value for name, value in asdict(direct).items()},
+    }
+
+
+def from_numbers(numbers: dict[str, float], *, direct: bool) -> Device:
+    """The device that a manifest describes."""
+    prefix = "direct_" if direct else "cached_"
+    found = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
+    return Device(**found) if found else Device()

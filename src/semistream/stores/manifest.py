@@ -1,0 +1,142 @@
+"""Manifests: what a version of a store consists of.
+
+A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place; the link
+fails when that version exists, so two writers cannot both publish it. Readers list the directory and open one version, whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import time
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.errors import ConcurrentWriteError, CorruptStoreError, StoreNotFoundError
+
+FORMAT = 1
+_NAME = re.compile(r"version-(\d{6,})\.json")
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """One file of pages. ``role`` is "base" or "delta"; bases are disjoint and in key order, deltas override."""
+
+    file: str
+    role: str
+    pages: int
+    rows: int
+    keys: int
+    bytes: int
+    largest_page: int
+    largest_group: int
+    footer_checksum: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a store."""
+
+    version: int
+    parent: int | None
+    change: str  # build, upsert, delete or compact
+    created: float
+    schema: pa.Schema
+    key: tuple[str, ...]
+    hash_bits: int
+    page_bytes: int
+    rows: int
+    segments: tuple[SegmentEntry, ...]
+    null_keys: int = 0
+    device: dict[str, float] = field(default_factory=dict)
+
+    def next(self, change: str, **changes: Any) -> Manifest:
+        """The manifest after a change."""
+        return replace(
+            self, version=self.version + 1, parent=self.version, change=change, created=time.time(), **changes
+        )
+
+    def publish(self, root: Path) -> None:
+        """Make this version visible, all at once."""
+        body = asdict(replace(self, schema=None))  # type: ignore[arg-type]
+        body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
+        text = json.dumps({"semistream": FORMAT, "crc32": _crc(body), "manifest": body}, indent=1)
+        target = root / f"version-{self.version:06d}.json"
+        temporary = root / f".{target.name}.{os.getpid()}"
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise ConcurrentWriteError(
+                f"{target} exists: another writer published version {self.version} first; open the store again and repeat"
+            ) from None
+        finally:
+            temporary.unlink()
+        sync_directory(root)
+
+    @staticmethod
+    def versions(root: Path) -> list[int]:
+        """The versions that are there, oldest first."""
+        if not root.is_dir():
+            return []
+        return sorted(int(found.group(1)) for name in os.listdir(root) if (found := _NAME.fullmatch(name)))
+
+    @staticmethod
+    def load(root: Path, version: int | None = None) -> Manifest:
+        """Read one version, by default the newest."""
+        known = Manifest.versions(root)
+        if not known:
+            raise StoreNotFoundError(
+                f"there is no semistream store at {root}; make one with MasterStore.build(source, path, key=...) "
+                "or `semistream build`"
+            )
+        wanted = known[-1] if version is None else version
+        if wanted not in known:
+            raise StoreNotFoundError(f"{root} has no version {wanted}; it has {_listed(known)}")
+        path = root / f"version-{wanted:06d}.json"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            body = document["manifest"]
+            if document["semistream"] != FORMAT:
+                raise CorruptStoreError(
+                    f"{path} has format {document['semistream']}; this semistream reads format {FORMAT}"
+                )
+            if document["crc32"] != _crc(body):
+                raise CorruptStoreError(f"{path} is damaged: its checksum does not fit")
+            body.pop("columns")
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
+            segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
+            return Manifest(schema=schema, segments=segments, key=tuple(body.pop("key")), **body)
+        except CorruptStoreError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and links in a directory durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _crc(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _listed(versions: list[int]) -> str:
+    if len(versions) > 6:
+        return f"versions {versions[0]} to {versions[-1]}"
+    return "versions " + ", ".join(map(str, versions))

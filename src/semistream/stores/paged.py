@@ -1,0 +1,480 @@
+"""The paged store: master data in key order on disk, one sparse index in memory.
+
+A directory holds immutable segments of pages and one manifest a version (see `manifest`, `segment`). Bases are disjoint and together cover the
+key space; a delta overrides them for the codes it lists. Whatever the number of deltas, a code is looked up in
+exactly one level, the newest that lists it.
+
+>>> import pyarrow as pa, tempfile
+>>> products = pa.table({"id": [3, 1, 2], "price": [9.5, 1.5, 4.0]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
+>>> store.get([1, 3, 7]).to_pydict()
+{'id': [1, 3], 'price': [1.5, 9.5]}
+>>> store = store.upsert(pa.table({"id": [7], "price": [2.0]}))
+>>> store.version, store.rows, store.get(7).to_pydict()
+(2, 4, {'id': [7], 'price': [2.0]})
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError
+from semistream.keys import Codes, KeyCodec
+from semistream.rows import Addresses, PackedRows, Projection, RowLayout, address_of
+from semistream.stores import device as devices
+from semistream.stores.manifest import Manifest
+from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
+from semistream.stores.segment import Segment
+
+Progress = Callable[[str, int, int | None], None]
+DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Segments that are searched as one: the bases together, or one delta."""
+
+    segments: tuple[Segment, ...]
+    first_page: int
+    firsts: Codes
+    changed: Codes | None
+
+    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+        left = np.searchsorted(self.firsts, codes, "left")
+        right = np.searchsorted(self.firsts, codes, "right")
+        low = np.where(right > left, left, left - 1)
+        high = np.where(right > left, right, left)
+        low = np.maximum(low, 0)
+        return low + self.first_page, high + self.first_page
+
+
+class MasterStore:
+    """One version of a master table on disk. Open it with `open`, make it with `build`; updates give a new object."""
+
+    def __init__(self, path: str | os.PathLike[str], manifest: Manifest, *, direct: bool = False) -> None:
+        self.path = Path(path)
+        self.manifest = manifest
+        self.direct = direct
+        self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
+        self.layout = RowLayout(row_schema(manifest.schema, self.codec))
+        self._levels = self._open_levels()
+        self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
+
+    # -- opening and describing ------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
+        """Open a version of a store, by default the newest. ``direct=True`` reads past the page cache (O_DIRECT)."""
+        return cls(path, Manifest.load(Path(path), version), direct=direct)
+
+    @classmethod
+    def build(
+        cls,
+        source: Any,
+        path: str | os.PathLike[str],
+        *,
+        key: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+        memory: int | str = "512MB",
+        replace: bool = False,
+        progress: Progress | None = None,
+        hash_bits: int = 64,
+    ) -> MasterStore:
+        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of any size.
+
+        ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
+        as a new version of a store that is there already.
+        """
+        from semistream.stores import building
+
+        return building.build(
+            source,
+            Path(path),
+            key=[key] if isinstance(key, str) else list(key),
+            columns=None if columns is None else list(columns),
+            page_bytes=page_bytes,
+            memory=memory,
+            replace=replace,
+            progress=progress,
+            hash_bits=hash_bits,
+        )
+
+    def _open_levels(self) -> list[_Level]:
+        entries = self.manifest.segments
+        opened = [Segment(self.path / e.file, e, self.manifest.page_bytes, direct=self.direct) for e in entries]
+        bases = tuple(s for s in opened if s.entry.role == "base")
+        levels = [_Level(bases, 0, _joined([s.firsts for s in bases]), None)]
+        first = sum(s.pages for s in bases)
+        for segment in opened:
+            if segment.entry.role == "delta":
+                levels.append(_Level((segment,), first, segment.firsts, segment.section("changed")))
+                first += segment.pages
+        return levels
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, in the order of the source."""
+        return self.manifest.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.manifest.key
+
+    @property
+    def version(self) -> int:
+        """The version that this object reads."""
+        return self.manifest.version
+
+    @property
+    def rows(self) -> int:
+        """Rows of this version."""
+        return self.manifest.rows
+
+    @property
+    def page_bytes(self) -> int:
+        """The stride of a page."""
+        return self.manifest.page_bytes
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, in page order."""
+        return [segment for level in self._levels for segment in level.segments]
+
+    @property
+    def pages(self) -> int:
+        """Pages of all levels."""
+        return int(self.edges[-1])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(entry.bytes for entry in self.manifest.segments)
+
+    @property
+    def largest_page(self) -> int:
+        """Bytes of the largest page: what a read buffer must hold at least."""
+        return max((entry.largest_page for entry in self.manifest.segments), default=self.page_bytes)
+
+    @property
+    def unique(self) -> bool:
+        """True when no key has more than one row."""
+        return all(entry.largest_group <= 1 for entry in self.manifest.segments)
+
+    @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a row on disk, its key included."""
+        used = sum(entry.pages for entry in self.manifest.segments) * self.page_bytes
+        rows = sum(entry.rows for entry in self.manifest.segments)
+        return used / rows if rows else float(self.layout.head + 8)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory that the index takes, with the codes of the deltas."""
+        return sum(
+            level.firsts.nbytes
+            + sum(s.starts.nbytes for s in level.segments if s.starts is not None)
+            + (0 if level.changed is None else level.changed.nbytes)
+            for level in self._levels
+        )
+
+    @cached_property
+    def device(self) -> devices.Device:
+        """The measured cost of a read."""
+        return devices.from_numbers(self.manifest.device, direct=self.direct)
+
+    def versions(self) -> list[dict[str, Any]]:
+        """Every version that is there: number, time, change, rows and bytes."""
+        found = [Manifest.load(self.path, number) for number in Manifest.versions(self.path)]
+        return [
+            {
+                "version": m.version,
+                "created": m.created,
+                "change": m.change,
+                "rows": m.rows,
+                "bytes": sum(entry.bytes for entry in m.segments),
+            }
+            for m in found
+        ]
+
+    def latest(self) -> MasterStore:
+        """This store at its newest version (the same object when nothing is newer)."""
+        newest = Manifest.versions(self.path)[-1:]
+        if newest == [self.version]:
+            return self
+        return MasterStore.open(self.path, direct=self.direct)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+        """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
+        low, high = self._levels[0].locate(codes)
+        for level in self._levels[1:]:  # newest last, so the newest wins
+            assert level.changed is not None
+            at = np.searchsorted(level.changed, codes)
+            at[at == len(level.changed)] = 0
+            here = level.changed[at] == codes if len(level.changed) else np.zeros(len(codes), np.bool_)
+            some = np.flatnonzero(here)
+            low[some], high[some] = level.locate(codes[some])
+        return low, high
+
+    def by_segment(self, pages: Pages) -> Iterator[tuple[Segment, Pages, Pages]]:
+        """Ascending page numbers by segment: (segment, numbers within it, numbers within the store)."""
+        cuts = np.searchsorted(pages, self.edges)
+        for i, segment in enumerate(self.segments):
+            if cuts[i] < cuts[i + 1]:
+                numbers = pages[cuts[i] : cuts[i + 1]]
+                yield segment, numbers - self.edges[i], numbers
+
+    def match(
+        self, codes: Codes, reader: PageReader, located: tuple[Pages, Pages] | None = None
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
+        """Look up ascending distinct codes: (index of the code, address of its row), chunk by chunk.
+
+        An address is valid until the next chunk is asked for. A code's rows come in order, possibly over several chunks.
+        """
+        low, high = self.locate(codes) if located is None else located
+        for level_codes, index, level_low, level_high in self._by_level(codes, low, high):
+            pages = _wanted(level_low, level_high)
+            for loaded in reader.read(pages):
+                first = np.searchsorted(level_high, loaded.pages, "right")
+                last = np.searchsorted(level_low, loaded.pages, "right")
+                found, rows = self._match_loaded(loaded.addresses, first, last, level_codes)
+                yield index[found], rows
+
+    def match_each(self, codes: Codes, reader: PageReader) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
+        """Look up codes in the given order, with a read of its own for each: the baseline of the papers."""
+        order = np.argsort(codes, kind="stable")
+        low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        low[order], high[order] = self.locate(codes[order])
+        sizes = high - low
+        asking = np.repeat(np.arange(len(codes)), sizes)
+        pages = np.repeat(low, sizes) + np.arange(len(asking)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        done = 0
+        for loaded in reader.read_each(pages):
+            one = asking[done : done + len(loaded.pages)]
+            done += len(loaded.pages)
+            yield self._match_loaded(loaded.addresses, one, one + 1, codes)
+
+    def _match_loaded(
+        self, addresses: Addresses, first: Pages, last: Pages, codes: Codes
+    ) -> tuple[npt.NDArray[np.int64], Addresses]:
+        from semistream.kernels import pages as kernels
+
+        most = kernels.count_rows(addresses)
+        rows, found = np.empty(most, np.int64), np.empty(most, np.int64)
+        width = self.layout.head if self.layout.fixed else -1
+        count = kernels.match_pages(addresses, first, last, codes, width, rows, found)
+        return found[:count], rows[:count]
+
+    def _by_level(self, codes: Codes, low: Pages, high: Pages) -> Iterator[tuple[Codes, npt.NDArray[np.int64], Pages, Pages]]:
+        """Codes of one level at a time: within a level, codes and pages ascend together."""
+        everything = np.arange(len(codes))
+        if len(self._levels) == 1 and (len(low) == 0 or int((high - low).min()) > 0):
+            yield codes, everything, low, high
+            return
+        edges = [level.first_page for level in self._levels] + [self.pages]
+        for start, end in zip(edges[:-1], edges[1:], strict=True):
+            some = everything[(low >= start) & (low < end) & (high > low)]
+            if len(some):
+                yield codes[some], some, low[some], high[some]
+
+    def scan(self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER) -> Iterator[pa.RecordBatch]:
+        """Every row of this version, level by level, each in key order."""
+        names = self._named(columns)
+        for codes, rows in self.scan_rows(PageReader(self, buffer_bytes)):
+            yield self.to_batch(codes, rows, names)
+
+    def scan_rows(self, reader: PageReader) -> Iterator[tuple[Codes, Addresses]]:
+        """Every row as (code, address), chunk by chunk; an address is valid until the next chunk is asked for."""
+        from semistream.kernels import pages as kernels
+
+        width = self.layout.head if self.layout.fixed else -1
+        for number, level in enumerate(self._levels):
+            newer = _joined([one.changed for one in self._levels[number + 1 :] if one.changed is not None])
+            newer.sort()
+            for loaded in reader.read(level.first_page + np.arange(len(level.firsts))):
+                count = kernels.count_rows(loaded.addresses)
+                rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
+                kernels.list_rows(loaded.addresses, width, rows, codes)
+                if len(newer):
+                    at = np.searchsorted(newer, codes)
+                    at[at == len(newer)] = 0
+                    keep = newer[at] != codes
+                    rows, codes = rows[keep], codes[keep]
+                yield codes, rows
+
+    def to_batch(self, codes: Codes, rows: Addresses, columns: Sequence[str]) -> pa.RecordBatch:
+        """Arrow columns of some rows; an exact key column comes from the codes."""
+        arrays = [
+            self.codec.decode(codes)
+            if self.codec.exact and name == self.key[0]
+            else self.layout.unpack(rows, self.layout.schema.get_field_index(name))
+            for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(name) for name in columns]))
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of some keys: one value, a list of values (tuples for a composite key), or Arrow columns."""
+        wanted = key_columns(keys, self.schema, self.key)
+        codes, valid = self.codec.encode(wanted)
+        distinct = np.unique(codes[valid])
+        names = self._named(columns)
+        batches = []
+        for index, rows in self.match(distinct, PageReader(self)):
+            batch = self.to_batch(distinct[index], rows, [*names, *(k for k in self.key if k not in names)])
+            if not self.codec.exact:
+                batch = batch.filter(pa.array(self._is_wanted(batch, wanted)))
+            batches.append(batch.select(names))
+        return pa.Table.from_batches(batches, pa.schema([self.schema.field(name) for name in names]))
+
+    def _is_wanted(self, batch: pa.RecordBatch, wanted: list[pa.Array]) -> npt.NDArray[np.bool_]:
+        asked = set(zip(*(column.to_pylist() for column in wanted), strict=True))
+        have = zip(*(batch.column(name).to_pylist() for name in self.key), strict=True)
+        return np.fromiter((key in asked for key in have), np.bool_, batch.num_rows)
+
+    def copy_rows(self, rows: Addresses) -> PackedRows:
+        """Rows copied out of a read buffer."""
+        return Projection(self.layout, self.layout.schema.names).apply(rows)
+
+    def _named(self, columns: Sequence[str] | None) -> list[str]:
+        names = list(self.schema.names) if columns is None else list(columns)
+        unknown = [name for name in names if name not in self.schema.names]
+        if unknown:
+            raise ArgumentError(f"the master has no column {unknown[0]!r}; its columns are {self.schema.names}")
+        return names
+
+    def bloom(self) -> npt.NDArray[np.uint64]:
+        """The filter of the base's keys, or an empty array when there is none or several."""
+        bases = self._levels[0].segments
+        return bases[0].section("bloom") if len(bases) == 1 else np.empty(0, np.uint64)
+
+    @property
+    def bloom_bytes(self) -> int:
+        """Memory that the filter takes; 0 when there is none."""
+        bases = self._levels[0].segments
+        return bases[0].section_bytes("bloom") if len(bases) == 1 else 0
+
+    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which codes are overridden by a delta, hence not covered by the base's filter."""
+        result = np.zeros(len(codes), np.bool_)
+        for level in self._levels[1:]:
+            if level.changed is not None and len(level.changed):
+                at = np.searchsorted(level.changed, codes)
+                at[at == len(level.changed)] = 0
+                result |= level.changed[at] == codes
+        return result
+
+    # -- checking --------------------------------------------------------------------------------------------------
+
+    def verify(self, progress: Progress | None = None) -> int:
+        """Read every page and section and check it; returns the number of pages, raises on the first damage."""
+        reader = PageReader(self)
+        seen = 0
+        for segment in self.segments:
+            for name in ("firsts", "starts", "changed", "bloom"):
+                segment.section(name)
+        for loaded in reader.read(np.arange(self.pages), gap_bytes=0):
+            seen += len(loaded.pages)
+            if progress is not None:
+                progress("verify", seen, self.pages)
+        return seen
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def upsert(self, source: Any) -> MasterStore:
+        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
+        from semistream.stores import updating
+
+        return updating.upsert(self, source)
+
+    def delete(self, keys: Any) -> MasterStore:
+        """Remove all rows of these keys; returns the store at its new version."""
+        from semistream.stores import updating
+
+        return updating.delete(self, keys)
+
+    def compact(self, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
+        """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
+        from semistream.stores import updating
+
+        return updating.compact(self, memory, progress)
+
+    def vacuum(self, keep: int = 2) -> list[str]:
+        """Remove all but the newest ``keep`` versions and the files that only they used; returns the files removed."""
+        from semistream.stores import updating
+
+        return updating.vacuum(self.path, keep)
+
+    def changed_since(self, version: int) -> Codes | None:
+        """Codes that may differ between ``version`` and this one; None when everything may."""
+        from semistream.stores import updating
+
+        return updating.changed_between(self.path, version, self.manifest)
+
+    def __repr__(self) -> str:
+        return f"MasterStore({str(self.path)!r}, version={self.version}, rows={self.rows:,}, key={list(self.key)})"
+
+
+def row_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
+    """The columns that are packed into rows: an exact key is its code already."""
+    hidden = codec.fields[0].name if codec.exact else None
+    return pa.schema([field for field in schema if field.name != hidden])
+
+
+def key_columns(keys: Any, schema: pa.Schema, key: tuple[str, ...]) -> list[pa.Array]:
+    """Key values in any of the forms that `MasterStore.get` and `delete` take, as Arrow arrays of the key's types."""
+    types = [schema.field(name).type for name in key]
+    if isinstance(keys, pa.Table | pa.RecordBatch):
+        missing = [name for name in key if name not in keys.schema.names]
+        if missing:
+            raise ArgumentError(f"keys have no column {missing[0]!r}; they need {list(key)}")
+        columns = [keys.column(name) for name in key]
+    elif isinstance(keys, pa.Array | pa.ChunkedArray):
+        columns = [keys]
+    else:
+        single = isinstance(keys, str | bytes) or not isinstance(keys, Sequence)
+        values = [keys] if single or (isinstance(keys, tuple) and len(key) > 1) else list(keys)
+        parts = [values] if len(key) == 1 else list(zip(*values, strict=True)) or [[] for _ in key]
+        try:
+            columns = [pa.array(list(part), kind) for part, kind in zip(parts, types, strict=True)]
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            wanted = ", ".join(f"{name} {kind}" for name, kind in zip(key, types, strict=True))
+            raise ArgumentError(f"these keys do not fit the key ({wanted}): {error}") from error
+    if len(columns) != len(key):
+        raise ArgumentError(f"the key has {len(key)} columns {list(key)}, these keys have {len(columns)}")
+    from semistream.keys import same_key_type
+
+    for name, kind, column in zip(key, types, columns, strict=True):
+        if not same_key_type(column.type, kind):
+            raise SchemaError(f"key {name!r} is {kind}, these keys are {column.type}")
+    return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+
+
+def _joined(arrays: list[Codes]) -> Codes:
+    return np.concatenate(arrays) if arrays else np.empty(0, np.uint64)
+
+
+def _wanted(low: Pages, high: Pages) -> Pages:
+    """All pages of ascending ranges [low, high), each once."""
+    low, high = low[high > low], high[high > low]
+    if len(low) == 0:
+        return low
+    if int((high - low).max()) == 1:
+        return low[np.concatenate([[True], low[1:] != low[:-1]])]
+    sizes = high - low
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.unique(np.repeat(low, sizes) + within)
+
+
+__all__ = ["MasterStore", "address_of", "key_columns", "row_schema"]

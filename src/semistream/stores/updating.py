@@ -1,0 +1,144 @@
+"""Changing a store: deltas that override, compaction that folds them in, and what changed between two versions.
+
+A delta holds the complete new group of every code it lists, also for the codes that two keys share by a hash
+collision, so a reader never has to merge levels: the newest level that lists a code has all its rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, SchemaError, StoreError
+from semistream.keys import Codes
+from semistream.stores.building import Packer, new_segment
+from semistream.stores.manifest import Manifest, SegmentEntry
+from semistream.stores.paged import MasterStore, Progress, key_columns
+from semistream.stores.reading import PageReader
+from semistream.stores.segment import Segment, SegmentWriter
+from semistream.stores.sorting import Block, sort_blocks
+from semistream.stores.sources import open_source
+
+
+def upsert(store: MasterStore, source: Any) -> MasterStore:
+    """See `MasterStore.upsert`."""
+    opened = open_source(source, None)
+    missing = [name for name in store.schema.names if name not in opened.schema.names]
+    extra = [name for name in opened.schema.names if name not in store.schema.names]
+    if missing or extra:
+        raise SchemaError(
+            f"upsert needs the store's columns {store.schema.names}; missing: {missing or 'none'}, unknown: {extra or 'none'}"
+        )
+    table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], None)
+    for name in store.key:
+        if table.column(name).null_count:
+            raise SchemaError(f"upsert: key column {name!r} holds {table.column(name).null_count} NULLs; drop those rows")
+    packer = Packer(store.schema, store.codec)
+    blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
+    keys = [table.column(name).combine_chunks() for name in store.key]
+    return _publish_delta(store, "upsert", keys, blocks)
+
+
+def delete(store: MasterStore, keys: Any) -> MasterStore:
+    """See `MasterStore.delete`."""
+    return _publish_delta(store, "delete", key_columns(keys, store.schema, store.key), [])
+
+
+def _publish_delta(store: MasterStore, change: str, keys: list[pa.Array], blocks: list[Block]) -> MasterStore:
+    newest = Manifest.versions(store.path)[-1]
+    if newest != store.version:
+        raise StoreError(
+            f"{change} on version {store.version} of {store.path}, but version {newest} is there; use store.latest().{change}(...)"
+        )
+    codes, valid = store.codec.encode(keys)
+    changed = np.unique(codes[valid])
+    if len(changed) == 0:
+        return store
+    gone, kept = _existing(store, changed, keys)
+    blocks = [*blocks, *kept]
+    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes)
+    with writer.removed_on_error():
+        if blocks:
+            block = Block.sorted_from(blocks)
+            writer.append(block.codes, block.rows, block.lengths)
+        entry = writer.finish("delta", changed)
+    rows = store.rows - gone + sum(len(block) for block in blocks)
+    store.manifest.next(change, rows=rows, segments=(*store.manifest.segments, entry)).publish(store.path)
+    return MasterStore.open(store.path, direct=store.direct)
+
+
+def _existing(store: MasterStore, changed: Codes, keys: list[pa.Array]) -> tuple[int, list[Block]]:
+    """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of them."""
+    gone = 0
+    kept = []
+    for index, rows in store.match(changed, PageReader(store)):
+        gone += len(rows)
+        if store.codec.exact:
+            continue
+        batch = store.to_batch(changed[index], rows, store.key)
+        others = ~store._is_wanted(batch, keys)  # noqa: SLF001 - the same question as in get()
+        if others.any():
+            kept.append(Block.of(changed[index[others]], store.copy_rows(rows[others])))
+    return gone, kept
+
+
+def compact(store: MasterStore, memory: int | str, progress: Progress | None) -> MasterStore:
+    """See `MasterStore.compact`."""
+    if all(entry.role == "base" for entry in store.manifest.segments) and len(store.manifest.segments) == 1:
+        return store
+
+    def blocks() -> Any:
+        seen = 0
+        for codes, rows in store.scan_rows(PageReader(store)):
+            seen += len(codes)
+            if len(codes):
+                yield Block.of(codes, store.copy_rows(rows))
+            if progress is not None:
+                progress("compact", seen, store.rows)
+
+    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes, store.rows)
+    with writer.removed_on_error():
+        for block in sort_blocks(blocks(), parse_bytes(memory), store.path):
+            writer.append(block.codes, block.rows, block.lengths)
+        entry = writer.finish("base")
+    if entry.rows != store.rows:
+        (store.path / entry.file).unlink()
+        raise StoreError(f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed")
+    store.manifest.next("compact", segments=(entry,)).publish(store.path)
+    return MasterStore.open(store.path, direct=store.direct)
+
+
+def vacuum(path: Path, keep: int) -> list[str]:
+    """See `MasterStore.vacuum`."""
+    if keep < 1:
+        raise ArgumentError(f"keep={keep}: at least one version must stay")
+    versions = Manifest.versions(path)
+    old, staying = versions[:-keep], versions[-keep:]
+    used = {entry.file for number in staying for entry in Manifest.load(path, number).segments}
+    stale = {entry.file for number in old for entry in Manifest.load(path, number).segments} - used
+    removed = [f"version-{number:06d}.json" for number in old] + sorted(stale)
+    for name in removed:  # manifests first: a version whose files are gone must not be visible
+        (path / name).unlink(missing_ok=True)
+    return removed
+
+
+def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
+    """Codes that may differ between version ``old`` and ``new``; None when everything may."""
+    parts: list[npt.NDArray[np.uint64]] = []
+    present = set(Manifest.versions(path))
+    current = new
+    while current.version > old:
+        if current.change == "build" or current.parent is None or current.parent not in present:
+            return None
+        if current.change in ("upsert", "delete"):
+            entry: SegmentEntry = current.segments[-1]
+            parts.append(Segment(path / entry.file, entry, current.page_bytes).section("changed"))
+        current = Manifest.load(path, current.parent)
+    if current.version != old:
+        return None
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)

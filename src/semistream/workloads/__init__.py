@@ -1,0 +1,1 @@
+"""Streams and masters for tests, demos and benchmarks."""
