@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from semistream.stores.paged import MasterStore
 
 _MAGIC = 0x53454D4943414348
-_SLOTS_PER_CELL = 1.25  # a load of 0.8: with tags, a miss then reads about two cache lines
+_WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
+_WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
 _SKETCH_PER_CELL = 2.0
 _LEAST_CELLS = 8
 _PERIOD = 10  # arrivals a cell before the counts are halved, as in TinyLFU (Einziger, Friedman, Manes 2017)
@@ -45,26 +46,27 @@ class TupleCache:
     @classmethod
     def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> TupleCache:
         """A cache in this process's own memory."""
-        cache = cls(mmap.mmap(-1, size), layout)
+        memory = mmap.mmap(-1, size)
+        if size >= 4 << 20:
+            memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
+        cache = cls(memory, layout)
         cache.format(size, cell_bytes, simple=simple)
         return cache
 
     @staticmethod
     def geometry(size: int, cell_bytes: int) -> dict[str, int]:
         """How many cells, slots and sketch counters fit into ``size`` bytes, and where they lie."""
-        fixed = 32 * 8 + 64
-        cells = int((size - fixed) / (cell_bytes + 5 * _SLOTS_PER_CELL + _SKETCH_PER_CELL)) - 1
-        slots = int(cells * _SLOTS_PER_CELL) + 1
-        sketch = max(2, int(cells * _SKETCH_PER_CELL)) & ~1
-        tags_at = 32 * 8
-        slots_at = (tags_at + slots + 7) & ~7
-        sketch_at = slots_at + 4 * slots
+        fixed = 32 * 8 + 128
+        cells = int((size - fixed) / (cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL)) - 1
+        buckets = int(cells * _WAYS_PER_CELL / 10) + 1
+        sketch = (max(64, int(cells * _SKETCH_PER_CELL)) + 7) & ~7
+        buckets_at = 32 * 8
+        sketch_at = buckets_at + 64 * buckets
         return {
             "cells": cells,
-            "slots": slots,
+            "buckets": buckets,
             "sketch": sketch,
-            "tags_at": tags_at,
-            "slots_at": slots_at,
+            "buckets_at": buckets_at,
             "sketch_at": sketch_at,
             "cells_at": sketch_at + sketch,
         }
@@ -79,15 +81,10 @@ class TupleCache:
         k, h = self._kernels, self.header
         g = self.geometry(size, cell_bytes)
         h[:] = 0
-        h[k.CELLS], h[k.SLOTS], h[k.SKETCH], h[k.CELL_BYTES] = g["cells"], g["slots"], g["sketch"], cell_bytes
+        h[k.CELLS], h[k.BUCKETS], h[k.SKETCH], h[k.CELL_BYTES] = g["cells"], g["buckets"], g["sketch"], cell_bytes
         h[k.VALUE_AT] = k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT
         h[k.SIMPLE] = int(simple)
-        h[k.TAGS_AT], h[k.SLOTS_AT], h[k.SKETCH_AT], h[k.CELLS_AT] = (
-            g["tags_at"],
-            g["slots_at"],
-            g["sketch_at"],
-            g["cells_at"],
-        )
+        h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT] = g["buckets_at"], g["sketch_at"], g["cells_at"]
         h[k.FREE_HEAD] = k.NONE
         h[k.LIMIT] = g["cells"]
         h[k.MAGIC] = _MAGIC
@@ -98,17 +95,16 @@ class TupleCache:
         return bool(
             h[k.MAGIC] == _MAGIC
             and h[k.CELLS] == g["cells"]
-            and h[k.SLOTS] == g["slots"]
+            and h[k.BUCKETS] == g["buckets"]
             and h[k.SKETCH] == g["sketch"]
             and h[k.CELL_BYTES] == cell_bytes
             and h[k.SIMPLE] == int(simple)
             and h[k.VALUE_AT] == (k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT)
-            and [h[k.TAGS_AT], h[k.SLOTS_AT], h[k.SKETCH_AT], h[k.CELLS_AT]]
-            == [g["tags_at"], g["slots_at"], g["sketch_at"], g["cells_at"]]
+            and [h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT]] == [g["buckets_at"], g["sketch_at"], g["cells_at"]]
             and 0 <= h[k.TOP] <= h[k.LIMIT] <= g["cells"]
             and 0 <= h[k.LIVE] <= h[k.TOP]
             and 0 <= h[k.FREE_COUNT] <= h[k.TOP]
-            and 0 <= h[k.HAND] <= g["cells"]
+            and 0 <= h[k.HAND] < g["buckets"]
         )
 
     # -- locking: nothing to do for private memory -------------------------------------------------------------------
@@ -145,7 +141,7 @@ class TupleCache:
     @property
     def cell_cost(self) -> float:
         """Bytes that one cached cell takes, with its share of the tables."""
-        return float(self.header[self._kernels.CELL_BYTES]) + 5 * _SLOTS_PER_CELL + _SKETCH_PER_CELL
+        return float(self.header[self._kernels.CELL_BYTES]) + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
 
     def probe(self, codes: Codes, valid: Mask) -> tuple[Addresses, int]:
         """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits."""
@@ -160,14 +156,9 @@ class TupleCache:
         k.measure_values(self.header, values, head, last, counts, sizes)
         buffer = np.empty(int(sizes.sum()), np.uint8)
         if len(buffer):
-            starts = np.cumsum(sizes) - sizes + address_of(buffer)
-            targets = np.where(sizes > 0, starts, 0)
-            damaged = k.copy_values(self.header, values, targets)
+            targets = np.where(sizes > 0, np.cumsum(sizes) - sizes + address_of(buffer), 0)
+            k.copy_values(self.header, values, targets, head, last, counts)
             values = np.where(targets > 0, targets, values)
-            sizes[targets < 0] = 0
-            counts[targets < 0] = 0
-            k.count_in_values(values, sizes, head, last, counts)
-            del damaged
         total = int(counts.sum())
         index, rows = np.empty(total, np.int64), np.empty(total, np.int64)
         k.spread_values(values, counts, head, last, index, rows)

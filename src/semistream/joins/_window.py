@@ -1,7 +1,8 @@
 """The window: stream rows that wait for their page, with the memory that joining them will take.
 
-Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. At a sweep they are put together
-once, so a waiting row is charged for its bytes twice, and for the arrays that sorting and pairing need.
+Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. At a sweep the
+batches are put together column by column, so a waiting row is charged for its bytes and, once more, for its widest
+column, and for the arrays that sorting needs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from semistream.keys import Codes
 
-WORK_BYTES = 72  # a row's code, its place in the order, its group and page range (8 bytes each), and pairs for output
+WORK_BYTES = 50  # a row's code (twice while batches are put together), its place in the order, its group, page and flags
 
 
 def stream_row_bytes(schema: pa.Schema) -> int:
@@ -25,12 +26,23 @@ def stream_row_bytes(schema: pa.Schema) -> int:
     return max(1, size)
 
 
+def charge(batch: pa.RecordBatch) -> int:
+    """Bytes that these rows take in the window and while they are swept."""
+    widest = max((column.nbytes for column in batch.columns), default=0)
+    return int(batch.nbytes + widest + WORK_BYTES * batch.num_rows)
+
+
+def row_charge(schema: pa.Schema) -> int:
+    """The charge of one row, guessed from its types."""
+    return 2 * stream_row_bytes(schema) + WORK_BYTES
+
+
 class Window:
     """Waiting stream rows and their codes."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._batches: list[pa.RecordBatch] = []
+        self._columns: list[list[pa.Array]] = [[] for _ in schema]
         self._codes: list[Codes] = []
         self.rows = 0
         self.bytes = 0
@@ -42,18 +54,20 @@ class Window:
             return
         if self.since is None:
             self.since = now
-        self._batches.append(batch)
+        for waiting, column in zip(self._columns, batch.columns, strict=True):
+            waiting.append(column)
         self._codes.append(codes)
         self.rows += batch.num_rows
-        self.bytes += 2 * batch.nbytes + WORK_BYTES * batch.num_rows
+        self.bytes += charge(batch)
 
     def take(self) -> tuple[pa.RecordBatch, Codes]:
         """All waiting rows, in order of arrival; the window is empty afterwards."""
-        batches, codes = self._batches, self._codes
-        self._batches, self._codes = [], []
+        columns = []
+        for position, parts in enumerate(self._columns):
+            columns.append(pa.concat_arrays(parts) if parts else pa.array([], self._schema.field(position).type))
+            self._columns[position] = []  # one column at a time is held twice, not all
+        codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.uint64)
+        self._codes = []
         self.rows = self.bytes = 0
         self.since = None
-        if len(batches) == 1:
-            return batches[0], codes[0]
-        whole = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=self._schema)
-        return whole, np.concatenate(codes) if codes else np.empty(0, np.uint64)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), codes

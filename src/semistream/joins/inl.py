@@ -18,7 +18,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction
 from semistream.joins._output import Output, pieces
-from semistream.joins._window import WORK_BYTES, stream_row_bytes
+from semistream.joins._window import row_charge
 from semistream.rows import Projection
 from semistream.stores.reading import PageReader
 
@@ -38,7 +38,7 @@ class IndexNestedLoopJoin(Join):
         self.projection = Projection(store.layout, plan.needed)
         budget.require("index", store.index_bytes)
         budget.require("buffer", 2 * store.largest_page)  # pages, and rows copied from them
-        per_row = 2 * stream_row_bytes(plan.stream) + WORK_BYTES + int(store.row_bytes)
+        per_row = row_charge(plan.stream) + int(store.row_bytes)
         budget.require("piece", per_row)
         self.piece_rows = int(min(_PIECE, 1 + budget.free // per_row))
         budget.grant("piece", (self.piece_rows - 1) * per_row)
@@ -85,7 +85,7 @@ class IndexNestedLoopJoin(Join):
     @classmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
         """See `Join.least_bytes`."""
-        per_row = 2 * stream_row_bytes(plan.stream) + WORK_BYTES + int(store.row_bytes)
+        per_row = row_charge(plan.stream) + int(store.row_bytes)
         return int(store.index_bytes + 2 * store.largest_page + per_row)
 
     @classmethod

@@ -12,8 +12,8 @@ Idea
        by a Bloom filter of the master's keys.
 
 Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
-    remainder. The share follows the measured cost (hill climbing on misses x cost of a miss + seconds of reads, from
-    counts, not clocks), since either side pays: a larger cache makes fewer misses, a larger window makes each cheaper.
+    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share follows
+    the marginal gain, from the counts of the last sweep (see `_move_split`).
 
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for one
     miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W, where
@@ -42,7 +42,7 @@ from semistream.errors import ArgumentError, InvariantError
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
-from semistream.joins._window import WORK_BYTES, Window, stream_row_bytes
+from semistream.joins._window import Window, charge, row_charge, stream_row_bytes
 from semistream.keys import Codes
 from semistream.rows import Projection
 from semistream.stores.reading import PageReader
@@ -51,6 +51,7 @@ HIT_SECONDS = 0.12e-6  # a probe with its output, one core
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _BUFFER = 4 << 20
 _OUTPUT = 8 << 20
+_DAMPING = 0.3
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
 
@@ -60,7 +61,7 @@ class SweepSettings:
     """What can be set; the defaults suit most streams."""
 
     wait_seconds: float = 1.0
-    cache_share: float = 0.85
+    cache_share: float = 0.9
     adapt: bool = True
     reads_in_flight: int = 8
 
@@ -88,7 +89,7 @@ class Division:
         """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
         page = store.largest_page
         row = _output_row_bytes(store, plan)
-        waiting = 2 * stream_row_bytes(plan.stream) + WORK_BYTES
+        waiting = row_charge(plan.stream)
         index = store.index_bytes * tasks
         spare = max(0, total - index - tasks * (2 * page + row + waiting))
         buffer = page + min(_BUFFER, spare // (16 * tasks)) // page * page
@@ -129,25 +130,22 @@ class SweepJoin(Join):
         budget.require("index", store.index_bytes)
         budget.require("buffer", parts.buffer)
         budget.require("output", parts.output)
-        budget.require("one waiting row", 2 * stream_row_bytes(plan.stream) + WORK_BYTES)
+        budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
         self._cell_bytes = cell_bytes(store, self.projection.target, simple=self.simple)
         self.cache = cache
         self._shared = cache is not None
         self._room = budget.free  # for cache and window together
         if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
-            # The tables are laid out for most of the room, so that the cache may grow; untouched cells take no memory.
-            size = int(self._room * 0.95) if self.settings.adapt else parts.cache
-            self.cache = TupleCache.private(size, self.projection.target, self._cell_bytes, simple=self.simple)
-            self.cache.limit_bytes(parts.cache)
+            self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
         self._cache_limit = parts.cache if self.cache is not None and not self._shared else 0
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
+        self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         row = _output_row_bytes(store, plan)
         self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
         self._clock = clock
         self._filter: npt.NDArray[np.uint64] | None = None
-        self._climber = _Climber()
         self._swept_at = 0
         self._elastic = 0.0
 
@@ -164,7 +162,7 @@ class SweepJoin(Join):
 
     def _piece_rows(self, batch: pa.RecordBatch) -> int:
         """Rows that fit the window even if all of them miss."""
-        row = 2 * batch.nbytes / max(1, batch.num_rows) + WORK_BYTES
+        row = charge(batch) / max(1, batch.num_rows)
         return max(1, min(self.output.most_rows, int(self.window_limit / row)))
 
     @property
@@ -270,9 +268,8 @@ class SweepJoin(Join):
         before = self.reader.counters.requests, self.reader.counters.bytes, self.reader.counters.pages
         whole = high - low == 1  # groups larger than a page are never cached
         present = np.zeros(len(waiting.codes), np.bool_)
-        least = self._least_frequency(len(codes)) if full else 0
-        for index, rows in self.store.match(waiting.codes, self.reader, (low, high)):
-            packed = self.projection.apply(rows)
+        least = self._least_frequency() if full else 0
+        for index, packed in self.store.collect(waiting.codes, (low, high), self.reader, self.projection, self._staging):
             yield from waiting.pair(index, packed.addresses, self.output)
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
@@ -282,19 +279,13 @@ class SweepJoin(Join):
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
 
-    def _least_frequency(self, misses: int) -> int:
+    def _least_frequency(self) -> int:
         """The corrected inequality as a count: keys seen less often than this are not worth their bytes."""
         if self.cache is None:
             return 0
         span = max(1, self.stats.rows_in - self._swept_at)
-        v_s = self.window.bytes / self.window.rows if self.window.rows else self._row_charge
-        needed = self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / (span * v_s)
-        del misses
-        return int(min(255, needed))
-
-    @property
-    def _row_charge(self) -> float:
-        return 2.0 * stream_row_bytes(self.plan.stream) + WORK_BYTES
+        waiting_bytes = span * row_charge(self.plan.stream)
+        return int(min(255, self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
 
     def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
         if self.cache is None or len(index) == 0:
@@ -333,22 +324,28 @@ class SweepJoin(Join):
             self._load_filter()
         if self.cache is not None and not self._shared:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
-            if full and self.settings.adapt and (self.cache.full or self._climber.active):
-                self._move_split(self._climber.step(misses * MISS_SECONDS + seconds, arrivals))
+            if full and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
+                self._move_split(misses / max(1, arrivals))
         self._note_peak()
 
-    def _move_split(self, change: float) -> None:
+    def _move_split(self, miss_ratio: float) -> None:
+        """Move towards the split where a byte more of cache saves as much as a byte more of window.
+
+        Cache : window = s : m·e, with m the miss ratio, e the elasticity, and s the hits gained when the cache grows by a
+        factor e: (1 - m)/(ln C + 0.58) on a Zipf stream of exponent 1, which is taken for granted here.
+        """
         assert self.cache is not None
-        if change == 0:
-            return
-        wanted = self._cache_limit + int(change * self._room)
-        smallest = max(4096, self._room // 64)
-        self._cache_limit = min(max(wanted, smallest), self._room - self._window_floor())
-        self.cache.limit_bytes(self._cache_limit)
+        gain = (1 - miss_ratio) / (math.log(max(2, self.cache.rows)) + 0.58)
+        share = gain / max(1e-12, gain + miss_ratio * self._elastic)
+        wanted = self._cache_limit + int(_DAMPING * (share * self._room - self._cache_limit))
+        limit = min(max(wanted, self._room // 16), self.parts.cache, self._room - self._window_floor())
+        if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
+            self._cache_limit = limit
+            self.cache.limit_bytes(limit)
 
     def _window_floor(self) -> int:
         filter_bytes = self._filter.nbytes if self._filter is not None else 0
-        return max(int(self._row_charge) * 64, self._room // 32) + filter_bytes
+        return max(row_charge(self.plan.stream) * 64, self._room // 32) + filter_bytes
 
     def _load_filter(self) -> None:
         size = self.store.bloom_bytes
@@ -386,7 +383,7 @@ class SweepJoin(Join):
     @classmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
         """See `Join.least_bytes`."""
-        waiting = 2 * stream_row_bytes(plan.stream) + WORK_BYTES
+        waiting = row_charge(plan.stream)
         return int(store.index_bytes + 2 * store.largest_page + _output_row_bytes(store, plan) + waiting)
 
     @classmethod
@@ -398,7 +395,7 @@ class SweepJoin(Join):
         keys = max(1, sum(entry.keys for entry in store.manifest.segments))
         cached = min(keys, max(0, TupleCache.geometry(parts.cache, cell)["cells"])) if parts.cache > 1024 else 0
         hits = zipf_share(cached, keys, skew)
-        window_rows = max(1.0, parts.window / (2 * stream_row_bytes(plan.stream) + WORK_BYTES))
+        window_rows = max(1.0, parts.window / row_charge(plan.stream))
         touched = store.pages * (1 - math.exp(-window_rows / max(1, store.pages)))
         gap_pages = store.device.gap_bytes / store.page_bytes
         apart = max(1e-9, 1 - touched / max(1, store.pages)) ** max(0.0, gap_pages)
@@ -423,32 +420,3 @@ def zipf_share(first: int, keys: int, skew: float) -> float:
         return head + ((n + 0.5) ** (1 - skew) - (exact + 0.5) ** (1 - skew)) / (1 - skew)
 
     return min(1.0, harmonic(first) / harmonic(keys))
-
-
-class _Climber:
-    """Hill climbing on cost a row: go on while it gets cheaper, turn and slow down when it gets dearer."""
-
-    EPOCH = 4  # sweeps that are averaged
-
-    def __init__(self) -> None:
-        self.active = False
-        self._cost = self._rows = 0.0
-        self._sweeps = 0
-        self._last: float | None = None
-        self._step = -0.10
-
-    def step(self, cost: float, rows: int) -> float:
-        """The change of the cache's share to make now; 0 within an epoch."""
-        self.active = True
-        self._cost += cost
-        self._rows += rows
-        self._sweeps += 1
-        if self._sweeps < self.EPOCH:
-            return 0.0
-        now = self._cost / max(1.0, self._rows)
-        self._cost = self._rows = 0.0
-        self._sweeps = 0
-        if self._last is not None and now > self._last:
-            self._step *= -0.6
-        self._last = now
-        return self._step if abs(self._step) > 0.01 else 0.0

@@ -1,13 +1,14 @@
 """The tuple cache H_R in one flat buffer, so that it can live in private or in shared memory alike.
 
-``[header int64 × 32 | tags u8 | slots u32 | sketch u8 | cells]``. A key hashes to a slot; a one-byte tag tells most
-absent keys without touching the cell (linear probing, deletion by backward shift). A value, the packed rows of one
-key, lies in one cell or in a chain of cells of equal size, so there is no fragmentation and no allocator to speak of.
+``[header int64 × 32 | buckets of 64 bytes | sketch u8 | cells]``. A key hashes to one bucket, a single cache line of ten ways:
+``[tag u8 × 10 | frequency u8 × 10 | pad | cell u32 × 10]``. A tag tells most absent keys without touching a cell; a
+full bucket gives up its least frequent entry, so finding, admitting and evicting touch one line of the table each.
+A value, the packed rows of one key, lies in one cell or in a chain of cells of equal size: no fragmentation.
 
-A cell is ``[code u64 | frequency u8 | state u8 | check u16 | value length u32 | next cell u32 | bytes]``; where every
-value is one row of fixed width (``simple``), length and next cell are left out. The check covers all but the
-frequency: a damaged cell is a miss, never a wrong row. Frequencies of cached keys are counted in their cells, which a hit
-touches anyway; those of the others in the sketch (count-min, two counters a key, halved periodically).
+A cell is ``[code u64 | state u8 | check u16 | pad | value length u32 | next cell u32 | bytes]``; where every value is one row of
+fixed width (``simple``), pad, length and next cell are left out. The check covers the whole cell: a damaged cell is a
+miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in the sketch
+(count-min, two counters a key, halved periodically).
 """
 
 import numpy as np
@@ -30,104 +31,96 @@ from semistream.kernels.hashing import mix64
 from semistream.kernels.rows import row_length
 
 # Fields of the header.
-MAGIC, CELLS, SLOTS, SKETCH, CELL_BYTES, VALUE_AT, SIMPLE = 0, 1, 2, 3, 4, 5, 6
-TAGS_AT, SLOTS_AT, SKETCH_AT, CELLS_AT = 7, 8, 9, 10
-TOP, FREE_HEAD, FREE_COUNT, LIVE, HAND, LIMIT, COUNTED = 11, 12, 13, 14, 15, 16, 17
-EVICTIONS, ADMISSIONS, REJECTIONS = 18, 19, 20
-VERSION, DIRTY, SMALL_ROWS, SMALL_MATCHED = 21, 22, 23, 24  # for the shared cache; see semistream.spark
+MAGIC, CELLS, BUCKETS, SKETCH, CELL_BYTES, VALUE_AT, SIMPLE = 0, 1, 2, 3, 4, 5, 6
+BUCKETS_AT, SKETCH_AT, CELLS_AT = 7, 8, 9
+TOP, FREE_HEAD, FREE_COUNT, LIVE, HAND, LIMIT, COUNTED = 10, 11, 12, 13, 14, 15, 16
+EVICTIONS, ADMISSIONS, REJECTIONS = 17, 18, 19
+VERSION, DIRTY, SMALL_ROWS, SMALL_MATCHED = 20, 21, 22, 23  # for a cache that processes share; see semistream.spark
 HEADER_FIELDS = 32
-SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 12, 20
+BUCKET_BYTES, WAYS = 64, 10
+_FREQUENCY_AT, _CELL_AT = 10, 24
+SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 11, 20
 FREE, HELD, MORE, ABSENT = 0, 1, 2, 3
 NONE = 0xFFFFFFFF
+ROW_MISSING, ROW_ABSENT = 0, 1
 _NONE64 = np.int64(NONE)
 _BLOCK = 128
-_S32 = np.uint64(32)
-_S48, _S56 = np.uint64(48), np.uint64(56)
+_LOW32 = np.uint64(0xFFFFFFFF)
+_S32, _S48, _S56 = np.uint64(32), np.uint64(48), np.uint64(56)
 _CHECK_A, _CHECK_B = np.uint64(0x9FB21C651E98DF25), np.uint64(0x8EBC6AF09C88C6E3)
 _SKETCH_SEED = np.uint64(0xD6E8FEB86659FD93)
-ROW_MISSING, ROW_ABSENT = 0, 1
 
 
 @inline
-def _home(h, slots):  # type: ignore[no-untyped-def]
-    return np.int64(((h & np.uint64(0xFFFFFFFF)) * np.uint64(slots)) >> _S32)
+def _bucket(header, h):
+    return header.ctypes.data + header[BUCKETS_AT] + np.int64(((h & _LOW32) * np.uint64(header[BUCKETS])) >> _S32) * BUCKET_BYTES
 
 
 @inline
-def _tag(h):  # type: ignore[no-untyped-def]
+def _tag(h):
     return np.uint8((h >> _S56) | np.uint64(1))
 
 
 @inline
-def _cell(header, index):  # type: ignore[no-untyped-def]
+def _cell(header, index):
     return header.ctypes.data + header[CELLS_AT] + index * header[CELL_BYTES]
 
 
 @inline
-def _check_of(cell, count):  # type: ignore[no-untyped-def]
-    """Check value of a cell whose bytes 12 to 12 + count are in use."""
-    h = load_u64(cell) * _CHECK_A + np.uint64(load_u8(cell + 9))
-    position = 12
-    end = 12 + count
-    while position + 8 <= end:
+def _cell_of(header, bucket, way):
+    """The cell that a way points to, as an index; one out of bounds (damaged memory) becomes the last."""
+    return min(np.int64(load_u32(bucket + _CELL_AT + 4 * way)), header[CELLS] - 1)
+
+
+@inline
+def _check_of(cell, size):
+    h = load_u64(cell) * _CHECK_A + np.uint64(load_u8(cell + 8))
+    position = 11
+    while position + 8 <= size:
         h = (h ^ load_u64(cell + position)) * _CHECK_B
         h ^= h >> _S32
         position += 8
-    while position < end:
-        h = (h ^ np.uint64(load_u8(cell + position))) * _CHECK_B
-        position += 1
+    if position < size:
+        if size >= 19:  # the last eight bytes, some of them for the second time: quicker than one by one
+            h = (h ^ load_u64(cell + size - 8)) * _CHECK_B
+        else:
+            while position < size:
+                h = (h ^ np.uint64(load_u8(cell + position))) * _CHECK_B
+                position += 1
     return np.uint16((h ^ (h >> _S32) ^ (h >> _S48)) & np.uint64(0xFFFF))
 
 
 @inline
-def _is_sound(header, cell):  # type: ignore[no-untyped-def]
-    return load_u16(cell + 10) == _check_of(cell, header[CELL_BYTES] - 12)
+def _is_sound(header, cell):
+    return load_u16(cell + 9) == _check_of(cell, header[CELL_BYTES])
 
 
 @inline
-def _cell_at(header, slot):  # type: ignore[no-untyped-def]
-    """The cell that a slot points to, as an index; one out of bounds (damaged memory) becomes the last."""
-    index = np.int64(load_u32(header.ctypes.data + header[SLOTS_AT] + 4 * slot))
-    return min(index, header[CELLS] - 1)
+def _seal(header, cell):
+    store_u16(cell + 9, _check_of(cell, header[CELL_BYTES]))
 
 
 @inline
-def _find(header, code, h):  # type: ignore[no-untyped-def]
-    """The slot that holds ``code``, or -1."""
-    slots = header[SLOTS]
-    tags = header.ctypes.data + header[TAGS_AT]
-    slot = _home(h, slots)
-    tag = _tag(h)
-    for _ in range(slots):
-        seen = load_u8(tags + slot)
-        if seen == 0:
-            return np.int64(-1)
-        if seen == tag and load_u64(_cell(header, _cell_at(header, slot))) == code:
-            return slot
-        slot += 1
-        if slot == slots:
-            slot = np.int64(0)
-    return np.int64(-1)
+def _find(header, code, bucket, tag):
+    """The way that holds ``code``, or -1."""
+    for way in range(WAYS):
+        if load_u8(bucket + way) == tag and load_u64(_cell(header, _cell_of(header, bucket, way))) == code:
+            return way
+    return -1
 
 
 @inline
-def _sketch_pair(header, code):  # type: ignore[no-untyped-def]
+def _sketch_pair(header, code):
     h = mix64(code ^ _SKETCH_SEED)
     base = header.ctypes.data + header[SKETCH_AT]
     half = np.uint64(header[SKETCH] >> 1)
     first = base + np.int64(((h >> _S32) * half) >> _S32)
-    second = base + np.int64(half) + np.int64(((h & np.uint64(0xFFFFFFFF)) * half) >> _S32)
+    second = base + np.int64(half) + np.int64(((h & _LOW32) * half) >> _S32)
     return first, second
 
 
 @inline
-def _estimate(header, code):  # type: ignore[no-untyped-def]
-    first, second = _sketch_pair(header, code)
-    return np.int64(min(load_u8(first), load_u8(second)))
-
-
-@inline
-def _count_miss(header, code):  # type: ignore[no-untyped-def]
+def _count_miss(header, code):
     first, second = _sketch_pair(header, code)
     a, b = load_u8(first), load_u8(second)
     low = min(a, b)
@@ -144,89 +137,51 @@ def probe(header, codes, valid, out):
 
     Three passes over a small block keep several cache misses in flight at once.
     """
-    slots = header[SLOTS]
-    tags = header.ctypes.data + header[TAGS_AT]
-    table = header.ctypes.data + header[SLOTS_AT]
     value_at = header[VALUE_AT]
     hashes = np.empty(_BLOCK, np.uint64)
-    cells = np.empty(_BLOCK, np.int64)
+    ways = np.empty(_BLOCK, np.int64)
     hits = 0
     for start in range(0, len(codes), _BLOCK):
         count = min(_BLOCK, len(codes) - start)
         for i in range(count):
-            h = mix64(codes[start + i])
-            hashes[i] = h
-            slot = _home(h, slots)
-            prefetch(tags + slot)
-            prefetch(table + 4 * slot)
+            hashes[i] = mix64(codes[start + i])
+            prefetch(_bucket(header, hashes[i]))
         for i in range(count):
-            slot = _home(hashes[i], slots)
+            bucket = _bucket(header, hashes[i])
             tag = _tag(hashes[i])
-            cells[i] = -1
-            for _ in range(slots):
-                seen = load_u8(tags + slot)
-                if seen == 0:
+            ways[i] = -1
+            for way in range(WAYS):
+                if load_u8(bucket + way) == tag:
+                    ways[i] = way
+                    cell = _cell(header, _cell_of(header, bucket, way))
+                    prefetch(cell)
+                    prefetch(cell + value_at + 24)
                     break
-                if seen == tag:
-                    cells[i] = _cell(header, _cell_at(header, slot))
-                    prefetch(cells[i])
-                    prefetch(cells[i] + value_at + 24)
-                    break
-                slot += 1
-                if slot == slots:
-                    slot = np.int64(0)
         for i in range(count):
-            code = codes[start + i]
-            cell = cells[i]
             if not valid[start + i]:
                 out[start + i] = ROW_ABSENT
                 continue
-            if cell >= 0 and load_u64(cell) != code:  # the tag was another key's: search on
-                slot = _find(header, code, hashes[i])
-                cell = np.int64(-1) if slot < 0 else _cell(header, _cell_at(header, slot))
-            if cell < 0 or not _is_sound(header, cell):
+            code = codes[start + i]
+            bucket = _bucket(header, hashes[i])
+            way = ways[i]
+            if way >= 0 and load_u64(_cell(header, _cell_of(header, bucket, way))) != code:
+                way = _find(header, code, bucket, _tag(hashes[i]))  # the tag was another key's: search on
+            cell = _cell(header, _cell_of(header, bucket, max(way, 0)))
+            if way < 0 or not _is_sound(header, cell):
                 _count_miss(header, code)
                 out[start + i] = ROW_MISSING
                 continue
             hits += 1
-            frequency = load_u8(cell + 8)
+            frequency = load_u8(bucket + _FREQUENCY_AT + way)
             if frequency < 255:
-                store_u8(cell + 8, np.uint8(frequency + 1))
-            out[start + i] = ROW_ABSENT if load_u8(cell + 9) == ABSENT else cell + value_at
+                store_u8(bucket + _FREQUENCY_AT + way, np.uint8(frequency + 1))
+            out[start + i] = ROW_ABSENT if load_u8(cell + 8) == ABSENT else cell + value_at
     header[COUNTED] += len(codes)
     return hits
 
 
 @inline
-def _remove_slot(header, slot):  # type: ignore[no-untyped-def]
-    """Backward-shift deletion: later entries of the same run move up, so no tombstones gather."""
-    slots = header[SLOTS]
-    tags = header.ctypes.data + header[TAGS_AT]
-    table = header.ctypes.data + header[SLOTS_AT]
-    hole = slot
-    scan = slot
-    for _ in range(slots):
-        scan += 1
-        if scan == slots:
-            scan = np.int64(0)
-        tag = load_u8(tags + scan)
-        if tag == 0:
-            break
-        home = _home(mix64(load_u64(_cell(header, _cell_at(header, scan)))), slots)
-        # The entry may move into the hole unless its home lies between hole and itself.
-        if hole <= scan:
-            stays = hole < home <= scan
-        else:
-            stays = home > hole or home <= scan
-        if not stays:
-            store_u8(tags + hole, tag)
-            store_u32(table + 4 * hole, load_u32(table + 4 * scan))
-            hole = scan
-    store_u8(tags + hole, np.uint8(0))
-
-
-@inline
-def _next(header, cell):  # type: ignore[no-untyped-def]
+def _next(header, cell):
     if header[SIMPLE]:
         return _NONE64
     index = np.int64(load_u32(cell + 16))
@@ -234,121 +189,142 @@ def _next(header, cell):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _free_chain(header, index):  # type: ignore[no-untyped-def]
-    freed = 0
-    while index != _NONE64:
-        cell = _cell(header, index)
-        following = _next(header, cell)
-        store_u8(cell + 9, np.uint8(FREE))
-        store_u32(cell, np.uint32(header[FREE_HEAD]))
-        header[FREE_HEAD] = index
-        header[FREE_COUNT] += 1
-        freed += 1
-        index = following
-    return freed
-
-
-@inline
-def _evict(header, index):  # type: ignore[no-untyped-def]
-    cell = _cell(header, index)
-    code = load_u64(cell)
-    frequency = load_u8(cell + 8)
-    first, second = _sketch_pair(header, code)
-    if load_u8(first) < frequency:
-        store_u8(first, frequency)
-    if load_u8(second) < frequency:
-        store_u8(second, frequency)
-    _remove_slot(header, _find(header, code, mix64(code)))
-    header[LIVE] -= 1
-    return _free_chain(header, index)
-
-
-@inline
-def _chain_cells(header, index):  # type: ignore[no-untyped-def]
+def _chain_cells(header, index):
     count = 0
-    while index != _NONE64:
+    while index != _NONE64 and count < header[CELLS]:
         count += 1
         index = _next(header, _cell(header, index))
     return count
 
 
 @inline
-def _weakest(header):  # type: ignore[no-untyped-def]
-    """The least frequent of a few entries at the clock hand, or -1."""
-    best = np.int64(-1)
-    best_frequency = np.int64(256)
-    seen = 0
-    hand = header[HAND]
-    for _ in range(64):
-        if hand >= header[TOP]:
-            hand = np.int64(0)
-        cell = _cell(header, hand)
-        state = load_u8(cell + 9)
-        if state in (HELD, ABSENT):
-            frequency = np.int64(load_u8(cell + 8))
-            if frequency < best_frequency:
-                best, best_frequency = hand, frequency
-            seen += 1
-        hand += 1
-        if seen == 8 or best_frequency == 0:
-            break
-    header[HAND] = hand
+def _evict(header, bucket, way):
+    """Forget an entry, remembering its count in the sketch; its cells become free."""
+    index = _cell_of(header, bucket, way)
+    frequency = load_u8(bucket + _FREQUENCY_AT + way)
+    if frequency > 1:
+        first, second = _sketch_pair(header, load_u64(_cell(header, index)))
+        if load_u8(first) < frequency:
+            store_u8(first, frequency)
+        if load_u8(second) < frequency:
+            store_u8(second, frequency)
+    store_u8(bucket + way, np.uint8(0))
+    header[LIVE] -= 1
+    while index != _NONE64:
+        cell = _cell(header, index)
+        following = _next(header, cell)
+        if load_u8(cell + 8) == FREE:
+            break  # damaged memory: never free a cell twice
+        store_u8(cell + 8, np.uint8(FREE))
+        store_u32(cell, np.uint32(header[FREE_HEAD]))
+        header[FREE_HEAD] = index
+        header[FREE_COUNT] += 1
+        index = following
+
+
+@inline
+def _weakest(bucket):
+    """The least frequent way of a bucket, or -1 when it is empty."""
+    best = -1
+    least = 256
+    for way in range(WAYS):
+        if load_u8(bucket + way) != 0:
+            frequency = np.int64(load_u8(bucket + _FREQUENCY_AT + way))
+            if frequency < least:
+                best, least = way, frequency
     return best
 
 
 @inline
-def _take_cell(header):  # type: ignore[no-untyped-def]
+def _hand_bucket(header):
+    bucket = header.ctypes.data + header[BUCKETS_AT] + header[HAND] * BUCKET_BYTES
+    header[HAND] += 1
+    if header[HAND] >= header[BUCKETS]:
+        header[HAND] = 0
+    return bucket
+
+
+@inline
+def _take_cell(header):
     index = header[FREE_HEAD]
     if index < header[CELLS]:
         header[FREE_HEAD] = np.int64(load_u32(_cell(header, index)))
         header[FREE_COUNT] -= 1
         return index
-    index = header[TOP]
+    index = min(header[TOP], header[CELLS] - 1)
     header[TOP] += 1
     return index
 
 
 @inline
-def _insert(header, code, value, length, frequency, absent):  # type: ignore[no-untyped-def]
-    """Store a value; the caller has made sure that enough cells are free and the code is not there."""
-    h = mix64(code)
+def _room(header):
+    return header[FREE_COUNT] + header[LIMIT] - header[TOP]
+
+
+@inline
+def _store_value(header, code, value, length, state):
+    """Write a value to free cells; returns the first."""
     head = _take_cell(header)
     cell = _cell(header, head)
-    room = header[CELL_BYTES] - header[VALUE_AT]
     store_u64(cell, code)
-    store_u8(cell + 8, np.uint8(min(frequency, 255)))
-    store_u8(cell + 9, np.uint8(ABSENT if absent else HELD))
+    store_u8(cell + 8, np.uint8(state))
     if header[SIMPLE]:
         copy_bytes(cell + header[VALUE_AT], value, length)
-        store_u16(cell + 10, _check_of(cell, header[CELL_BYTES] - 12))
-    else:
-        store_u32(cell + 12, np.uint32(length))
-        done = 0
-        while True:
-            part = min(room, length - done)
-            copy_bytes(cell + header[VALUE_AT], value + done, part)
-            done += part
-            if done >= length:
-                store_u32(cell + 16, np.uint32(NONE))
-                store_u16(cell + 10, _check_of(cell, header[CELL_BYTES] - 12))
-                break
-            following = _take_cell(header)
-            store_u32(cell + 16, np.uint32(following))
-            store_u16(cell + 10, _check_of(cell, header[CELL_BYTES] - 12))
-            cell = _cell(header, following)
-            store_u64(cell, code)
-            store_u8(cell + 9, np.uint8(MORE))
-            store_u32(cell + 12, np.uint32(0))
-    slots = header[SLOTS]
-    tags = header.ctypes.data + header[TAGS_AT]
-    slot = _home(h, slots)
-    while load_u8(tags + slot) != 0:
-        slot += 1
-        if slot == slots:
-            slot = np.int64(0)
-    store_u8(tags + slot, _tag(h))
-    store_u32(header.ctypes.data + header[SLOTS_AT] + 4 * slot, np.uint32(head))
-    header[LIVE] += 1
+        _seal(header, cell)
+        return head
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    store_u32(cell + 12, np.uint32(length))
+    done = 0
+    while True:
+        part = min(part_bytes, length - done)
+        copy_bytes(cell + header[VALUE_AT], value + done, part)
+        done += part
+        if done >= length:
+            store_u32(cell + 16, np.uint32(NONE))
+            _seal(header, cell)
+            return head
+        following = _take_cell(header)
+        store_u32(cell + 16, np.uint32(following))
+        _seal(header, cell)
+        cell = _cell(header, following)
+        store_u64(cell, code)
+        store_u8(cell + 8, np.uint8(MORE))
+        store_u32(cell + 12, np.uint32(0))
+
+
+@inline
+def _make_room(header, bucket, cells, frequency):
+    """Free a way of the bucket and enough cells, giving up only what is less frequent a cell than the newcomer."""
+    way = -1
+    for w in range(WAYS):
+        if load_u8(bucket + w) == 0:
+            way = w
+            break
+    tries = 0
+    while way < 0 or _room(header) < cells:
+        victim_bucket = bucket
+        victim = _weakest(bucket)
+        if victim < 0 or tries > 0:
+            if way < 0 and victim < 0:
+                return -1
+            if way >= 0:  # the own bucket has a way: any bucket may give up cells
+                victim_bucket = _hand_bucket(header)
+                victim = _weakest(victim_bucket)
+        tries += 1
+        if tries > 8:
+            return -1
+        if victim < 0:
+            continue
+        size = _chain_cells(header, _cell_of(header, victim_bucket, victim))
+        if np.int64(load_u8(victim_bucket + _FREQUENCY_AT + victim)) * cells >= frequency * size:
+            if victim_bucket == bucket and way < 0:
+                return -1
+            continue
+        _evict(header, victim_bucket, victim)
+        header[EVICTIONS] += 1
+        if victim_bucket == bucket and way < 0:
+            way = victim
+    return way
 
 
 @kernel("int64(int64[::1], uint64[::1], int64[::1], int64[::1], int64, int64)")
@@ -358,32 +334,37 @@ def admit(header, codes, values, lengths, least_frequency, longest):
     A length of 0 records that the key is absent from the master. ``least_frequency`` is the corrected cache
     inequality expressed in counts; values over ``longest`` bytes are never taken.
     """
-    room = header[CELL_BYTES] - header[VALUE_AT]
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
     taken = 0
     for i in range(len(codes)):
+        if i + 8 < len(codes):
+            prefetch(_bucket(header, mix64(codes[i + 8])))
+            first, second = _sketch_pair(header, codes[i + 8])
+            prefetch(first)
+            prefetch(second)
         length = lengths[i]
-        if length > longest or length < 0:
+        if length > longest:
             continue
         code = codes[i]
-        frequency = _estimate(header, code)
-        cells = np.int64(1) if header[SIMPLE] else max(np.int64(1), (length + room - 1) // room)
+        first, second = _sketch_pair(header, code)
+        frequency = np.int64(min(load_u8(first), load_u8(second)))
+        cells = np.int64(1) if header[SIMPLE] else max(np.int64(1), (length + part_bytes - 1) // part_bytes)
         if frequency < least_frequency * cells:
             header[REJECTIONS] += 1
             continue
-        if _find(header, code, mix64(code)) >= 0:
+        h = mix64(code)
+        bucket = _bucket(header, h)
+        if _find(header, code, bucket, _tag(h)) >= 0:
             continue
-        refused = False
-        while header[FREE_COUNT] + header[LIMIT] - header[TOP] < cells:
-            victim = _weakest(header)
-            if victim < 0 or np.int64(load_u8(_cell(header, victim) + 8)) * cells >= frequency * _chain_cells(header, victim):
-                refused = True
-                break
-            _evict(header, victim)
-            header[EVICTIONS] += 1
-        if refused:
+        way = _make_room(header, bucket, cells, frequency)
+        if way < 0:
             header[REJECTIONS] += 1
             continue
-        _insert(header, code, values[i], length, frequency, length == 0)
+        head = _store_value(header, code, values[i], length, ABSENT if length == 0 else HELD)
+        store_u8(bucket + way, _tag(h))
+        store_u8(bucket + _FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
+        store_u32(bucket + _CELL_AT + 4 * way, np.uint32(head))
+        header[LIVE] += 1
         taken += 1
     header[ADMISSIONS] += taken
     return taken
@@ -394,9 +375,11 @@ def discard(header, codes):
     """Drop these keys: they changed in the master."""
     dropped = 0
     for i in range(len(codes)):
-        slot = _find(header, codes[i], mix64(codes[i]))
-        if slot >= 0:
-            _evict(header, _cell_at(header, slot))
+        h = mix64(codes[i])
+        bucket = _bucket(header, h)
+        way = _find(header, codes[i], bucket, _tag(h))
+        if way >= 0:
+            _evict(header, bucket, way)
             dropped += 1
     return dropped
 
@@ -404,9 +387,11 @@ def discard(header, codes):
 @kernel("void(int64[::1])")
 def halve(header):
     """Age every count, so that a hotspot that moved on is forgotten."""
-    for index in range(header[TOP]):
-        cell = _cell(header, index)
-        store_u8(cell + 8, np.uint8(load_u8(cell + 8) >> np.uint8(1)))
+    base = header.ctypes.data + header[BUCKETS_AT]
+    for b in range(header[BUCKETS]):
+        for way in range(WAYS):
+            address = base + b * BUCKET_BYTES + _FREQUENCY_AT + way
+            store_u8(address, np.uint8(load_u8(address) >> np.uint8(1)))
     base = header.ctypes.data + header[SKETCH_AT]
     for i in range(header[SKETCH]):
         store_u8(base + i, np.uint8(load_u8(base + i) >> np.uint8(1)))
@@ -418,101 +403,74 @@ def limit_cells(header, limit):
     """Use at most ``limit`` cells from now on: entries that reach beyond are dropped."""
     for index in range(limit, header[TOP]):
         cell = _cell(header, index)
-        if load_u8(cell + 9) == FREE:
+        if load_u8(cell + 8) == FREE:
             continue
         code = load_u64(cell)
-        slot = _find(header, code, mix64(code))
-        _evict(header, _cell_at(header, slot))
+        h = mix64(code)
+        bucket = _bucket(header, h)
+        way = _find(header, code, bucket, _tag(h))
+        if way >= 0:
+            _evict(header, bucket, way)
     header[TOP] = min(header[TOP], limit)
     header[LIMIT] = limit
     header[FREE_HEAD] = _NONE64
     header[FREE_COUNT] = 0
     for index in range(header[TOP]):
         cell = _cell(header, index)
-        if load_u8(cell + 9) == FREE:
+        if load_u8(cell + 8) == FREE:
             store_u32(cell, np.uint32(header[FREE_HEAD]))
             header[FREE_HEAD] = index
             header[FREE_COUNT] += 1
 
 
-@kernel("int64(int64[::1])")
-def weakest_frequency_sum(header):
-    """Sum of the frequencies of the weakest of 32 samples: what the last bytes of the cache are worth."""
-    total = 0
-    for _ in range(32):
-        victim = _weakest(header)
-        if victim < 0:
-            return 0
-        total += np.int64(load_u8(_cell(header, victim) + 8))
-    return total
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
-def measure_values(header, values, head, last_variable_slot, counts, bytes_needed):
+@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
+def measure_values(header, values, head, last_variable_slot, counts, sizes):
     """For found values (addresses from ``probe``): rows in each, and bytes to copy out where the value spans cells."""
-    room = header[CELL_BYTES] - header[VALUE_AT]
-    total = 0
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
     for i in range(len(values)):
         value = values[i]
-        cell = value - header[VALUE_AT]
-        length = np.int64(load_u32(cell + 12))
-        bytes_needed[i] = length if length > room else 0
-        if length <= room:
-            count = 0
-            position = 0
-            while position < length:
-                position += row_length(value + position, head, last_variable_slot)
-                count += 1
-            counts[i] = count
-            total += count
-        else:
-            counts[i] = -1  # counted once it has been copied out
-    return total
+        length = np.int64(load_u32(value - header[VALUE_AT] + 12)) if not header[SIMPLE] else part_bytes
+        sizes[i] = length if length > part_bytes else 0
+        counts[i] = 0
+        position = 0
+        while sizes[i] == 0 and position < length:
+            position += row_length(value + position, head, last_variable_slot)
+            counts[i] += 1
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1])")
-def copy_values(header, values, targets):
-    """Copy values that span several cells to one place each; targets[i] = 0 leaves a value where it is.
+@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def copy_values(header, values, targets, head, last_variable_slot, counts):
+    """Copy values that span several cells to targets[i] and count their rows; 0 leaves a value where it is.
 
-    Returns the number of damaged values; their target is set to -1.
+    A value whose cells are damaged gets a target of -1 and no rows.
     """
-    room = header[CELL_BYTES] - header[VALUE_AT]
-    damaged = 0
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
     for i in range(len(values)):
         if targets[i] == 0:
             continue
         cell = values[i] - header[VALUE_AT]
+        code = load_u64(cell)
         length = np.int64(load_u32(cell + 12))
         done = 0
-        while done < length:
-            part = min(room, length - done)
+        while True:
+            part = min(part_bytes, length - done)
             copy_bytes(targets[i] + done, cell + header[VALUE_AT], part)
             done += part
             if done == length:
                 break
             following = _next(header, cell)
-            code = load_u64(cell)
-            if following != _NONE64:
-                cell = _cell(header, following)
-            if following == _NONE64 or load_u64(cell) != code or load_u8(cell + 9) != MORE or not _is_sound(header, cell):
-                targets[i] = -1
-                damaged += 1
+            if following == _NONE64:
                 break
-    return damaged
-
-
-@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1])")
-def count_in_values(values, lengths, head, last_variable_slot, counts):
-    """Rows in values that lie in one piece."""
-    for i in range(len(values)):
-        if lengths[i] <= 0:
+            cell = _cell(header, following)
+            if load_u64(cell) != code or load_u8(cell + 8) != MORE or not _is_sound(header, cell):
+                break
+        if done < length:
+            targets[i] = -1
             continue
-        count = 0
         position = 0
-        while position < lengths[i]:
-            position += row_length(values[i] + position, head, last_variable_slot)
-            count += 1
-        counts[i] = count
+        while position < length:
+            position += row_length(targets[i] + position, head, last_variable_slot)
+            counts[i] += 1
 
 
 @kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
@@ -530,19 +488,21 @@ def spread_values(values, counts, head, last_variable_slot, out_index, out_rows)
 
 @kernel("void(int64[::1], int64[::1])")
 def check_structure(header, found):
-    """Walk everything: found = [live entries, cells in chains, free cells, entries that _find does not return]."""
+    """Walk everything: found = [live entries, cells in use, free cells, entries that their bucket does not lead to]."""
     live, held, free, lost = 0, 0, 0, 0
     for index in range(header[TOP]):
         cell = _cell(header, index)
-        state = load_u8(cell + 9)
+        state = load_u8(cell + 8)
         if state == FREE:
             free += 1
-        else:
-            held += 1
-        if state in (HELD, ABSENT):
+            continue
+        held += 1
+        if state != MORE:
             live += 1
             code = load_u64(cell)
-            slot = _find(header, code, mix64(code))
-            if slot < 0 or _cell_at(header, slot) != index:
+            h = mix64(code)
+            bucket = _bucket(header, h)
+            way = _find(header, code, bucket, _tag(h))
+            if way < 0 or _cell_of(header, bucket, way) != index:
                 lost += 1
     found[0], found[1], found[2], found[3] = live, held, free, lost

@@ -14,7 +14,7 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _P1 = np.uint64(0xA0761D6478BD642F)
 _P2 = np.uint64(0xE7037ED1A0B428DB)
 _P3 = np.uint64(0x8EBC6AF09C88C6E3)
-_S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+_S27, _S30, _S31, _S33 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(33)
 
 
 @inline
@@ -70,24 +70,36 @@ def combine(codes, more):
 
 
 @inline
+def _step(h, word):  # type: ignore[no-untyped-def]
+    h = (h ^ word) * GOLDEN
+    return (h << _S31) | (h >> _S33)
+
+
+@inline
 def checksum(address, count):  # type: ignore[no-untyped-def]
-    """Four independent lanes of xor-multiply: about 20 GB/s in cache, any flipped bit changes the result."""
+    """Eight independent lanes of xor, multiply and rotate: about 20 GB/s in cache; any flipped bit changes the result."""
     h0, h1, h2, h3 = _P1, _P2, _P3, GOLDEN
+    h4, h5, h6, h7 = _M1, _M2, _P1 ^ _P2, _P2 ^ _P3
     position = 0
-    while position + 32 <= count:
-        h0 = (h0 ^ load_u64(address + position)) * GOLDEN
-        h1 = (h1 ^ load_u64(address + position + 8)) * GOLDEN
-        h2 = (h2 ^ load_u64(address + position + 16)) * GOLDEN
-        h3 = (h3 ^ load_u64(address + position + 24)) * GOLDEN
-        h0 ^= h0 >> _S32
-        h1 ^= h1 >> _S32
-        h2 ^= h2 >> _S32
-        h3 ^= h3 >> _S32
-        position += 32
+    while position + 64 <= count:
+        at = address + position
+        h0 = _step(h0, load_u64(at))
+        h1 = _step(h1, load_u64(at + 8))
+        h2 = _step(h2, load_u64(at + 16))
+        h3 = _step(h3, load_u64(at + 24))
+        h4 = _step(h4, load_u64(at + 32))
+        h5 = _step(h5, load_u64(at + 40))
+        h6 = _step(h6, load_u64(at + 48))
+        h7 = _step(h7, load_u64(at + 56))
+        position += 64
+    while position + 8 <= count:
+        h0 = _step(h0, load_u64(address + position))
+        position += 8
     while position < count:
-        h0 = (h0 ^ np.uint64(load_u8(address + position))) * GOLDEN
+        h1 = _step(h1, np.uint64(load_u8(address + position)))
         position += 1
-    return mix64(h0 ^ mix64(h1 ^ mix64(h2 ^ mix64(h3 + np.uint64(count)))))
+    low = mix64(h0 ^ mix64(h1 ^ mix64(h2 ^ mix64(h3 + np.uint64(count)))))
+    return mix64(low ^ mix64(h4 ^ mix64(h5 ^ mix64(h6 ^ mix64(h7)))))
 
 
 @kernel("uint64(int64, int64)")

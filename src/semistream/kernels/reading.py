@@ -5,9 +5,7 @@
 
 import numpy as np
 
-from semistream.kernels._jit import kernel, pread, preadv2
-
-_NOWAIT = np.int32(8)  # RWF_NOWAIT of linux/fs.h: fail instead of waiting for the disk
+from semistream.kernels._jit import kernel, pread
 
 
 @kernel("int64(int32, int64[::1], int64[::1], int64[::1], int64, int64)")
@@ -23,26 +21,13 @@ def read_ranges(fd, addresses, lengths, offsets, first, last):
     return -1
 
 
-@kernel("int64(int32, int64[::1], int64[::1], int64[::1], int64[::1])")
-def read_cached(fd, addresses, lengths, offsets, pending):
-    """Read what the page cache holds; the indices of the other ranges go to ``pending``, their number is returned."""
-    vector = np.empty(2, np.int64)
-    waiting = 0
-    for i in range(len(lengths)):
-        vector[0] = addresses[i]
-        vector[1] = lengths[i]
-        if preadv2(fd, vector.ctypes.data, np.int32(1), offsets[i], _NOWAIT) != lengths[i]:
-            pending[waiting] = i
-            waiting += 1
-    return waiting
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64, int64, int64[:, ::1], int64[::1], int64[::1])")
-def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, page_chunk, page_at):
+@kernel("int64(int64[::1], int64[::1], int64, int64, int64, int64[:, ::1], int64[::1])")
+def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, first_page):
     """Turn wanted pages (ascending file offsets) into read ranges, chunk by chunk; returns the number of ranges.
 
     A gap of at most ``gap`` bytes is read through; a range stays under ``longest``, what is read into one chunk under
-    ``chunk_bytes`` (a single larger page gets a chunk of its own). ranges[r] = [file offset, length, place in the chunk, chunk].
+    ``chunk_bytes`` (a single larger page gets a chunk of its own). ranges[r] = [file offset, length, place in the chunk,
+    chunk]; the pages of range r are first_page[r] to first_page[r + 1].
     """
     n, chunk, used = 0, 0, 0
     for i in range(len(offsets)):
@@ -53,7 +38,6 @@ def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, page_chunk, 
             grown = skip + lengths[i]
             if 0 <= skip <= gap and ranges[n - 1, 1] + grown <= longest and used + grown <= chunk_bytes:
                 ranges[n - 1, 1] += grown
-                page_at[i] = used + skip
                 used += grown
                 joined = True
         if not joined:
@@ -61,8 +45,8 @@ def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, page_chunk, 
                 chunk += 1
                 used = 0
             ranges[n, 0], ranges[n, 1], ranges[n, 2], ranges[n, 3] = offsets[i], lengths[i], used, chunk
-            page_at[i] = used
+            first_page[n] = i
             used += lengths[i]
             n += 1
-        page_chunk[i] = chunk
+    first_page[n] = len(offsets)
     return n

@@ -171,30 +171,34 @@ def measure_projection(rows, columns, widths, slots, previous, lengths):
                 lengths[i] += np.int64(load_u32(rows[i] + slots[column])) - start
 
 
+@inline
+def project_row(row, target, columns, widths, slots, previous, head, new_slots, new_head):  # type: ignore[no-untyped-def]
+    """Copy some columns of a row to a new, smaller row; returns the bytes written."""
+    for b in range((len(columns) + 7) >> 3):
+        store_u8(target + b, np.uint8(0))
+    end = np.int64(0)
+    for k in range(len(columns)):
+        column = columns[k]
+        if _is_null(row, column):
+            _set_null(target, k)
+            if widths[column] == 0:
+                store_u32(target + new_slots[k], np.uint32(end))
+        elif widths[column] == 0:
+            start = np.int64(0) if previous[column] < 0 else np.int64(load_u32(row + previous[column]))
+            count = np.int64(load_u32(row + slots[column])) - start
+            copy_bytes(target + new_head + end, row + head + start, count)
+            end += count
+            store_u32(target + new_slots[k], np.uint32(end))
+        else:
+            copy_value(target + new_slots[k], row + slots[column], widths[column])
+    return new_head + end
+
+
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, int64[::1])")
 def project(rows, columns, widths, slots, previous, head, new_slots, new_head, targets):
-    """Copy some columns of each row to a new, smaller row at ``targets[i]``."""
-    null_bytes = (len(columns) + 7) >> 3
+    """Copy some columns of each row to a new row at ``targets[i]``."""
     for i in range(len(rows)):
-        row = rows[i]
-        target = targets[i]
-        for b in range(null_bytes):
-            store_u8(target + b, np.uint8(0))
-        end = 0
-        for k in range(len(columns)):
-            column = columns[k]
-            if _is_null(row, column):
-                _set_null(target, k)
-                if widths[column] == 0:
-                    store_u32(target + new_slots[k], np.uint32(end))
-            elif widths[column] == 0:
-                start = np.int64(0) if previous[column] < 0 else np.int64(load_u32(row + previous[column]))
-                count = np.int64(load_u32(row + slots[column])) - start
-                copy_bytes(target + new_head + end, row + head + start, count)
-                end += count
-                store_u32(target + new_slots[k], np.uint32(end))
-            else:
-                copy_value(target + new_slots[k], row + slots[column], widths[column])
+        project_row(rows[i], targets[i], columns, widths, slots, previous, head, new_slots, new_head)
 
 
 @kernel("void(int64[::1], int64[::1], int64)")

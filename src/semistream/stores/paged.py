@@ -236,20 +236,32 @@ class MasterStore:
                 numbers = pages[cuts[i] : cuts[i + 1]]
                 yield segment, numbers - self.edges[i], numbers
 
-    def match(
-        self, codes: Codes, reader: PageReader, located: tuple[Pages, Pages] | None = None
-    ) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
+    def match(self, codes: Codes, reader: PageReader) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
         """Look up ascending distinct codes: (index of the code, address of its row), chunk by chunk.
 
         An address is valid until the next chunk is asked for. A code's rows come in order, possibly over several chunks.
         """
-        low, high = self.locate(codes) if located is None else located
+        low, high = self.locate(codes)
         for level_codes, index, level_low, level_high in self._by_level(codes, low, high):
-            pages = _wanted(level_low, level_high)
-            for loaded in reader.read(pages):
+            for loaded in reader.read(_wanted(level_low, level_high)):
                 first = np.searchsorted(level_high, loaded.pages, "right")
                 last = np.searchsorted(level_low, loaded.pages, "right")
                 found, rows = self._match_loaded(loaded.addresses, first, last, level_codes)
+                yield index[found], rows
+
+    def collect(
+        self,
+        codes: Codes,
+        located: tuple[Pages, Pages],
+        reader: PageReader,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
+    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
+        """As `match`, but with the rows copied and projected on the way, in one pass: the fast path of a sweep."""
+        for level_codes, index, low, high in self._by_level(codes, *located):
+            pages = _wanted(low, high)
+            first, last = np.searchsorted(high, pages, "right"), np.searchsorted(low, pages, "right")
+            for found, rows in reader.collect(pages, first, last, level_codes, projection, staging):
                 yield index[found], rows
 
     def match_each(self, codes: Codes, reader: PageReader) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:

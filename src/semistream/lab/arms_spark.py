@@ -1,0 +1,172 @@
+"""The arms of `bench spark`: the same micro-batches through Spark's own joins and through `enrich`.
+
+    source            read the stream and drop it: what Spark takes without us
+    passthrough       the stream through `mapInArrow` and back, unchanged: the bound of anything that goes through Python
+    plain             a stream-static left join, as Spark plans it by itself
+    bucketed          the same with a master bucketed and sorted by the key, and the batch hashed (`shuffle_hash`)
+    broadcast_stream  the batch broadcast to the master in `foreachBatch`. Spark cannot broadcast the preserved side of an
+                      outer join, so this is an inner join, equal here since every key has a match, which is checked
+    semistream        `enrich`
+
+Every arm runs one query: large batches that fill caches, a few of the size measured, timed ones and a last one. All are
+written in `foreachBatch`, those timed to the `noop` sink; of the others every second is checked by count and sum of row
+hashes. The time of a batch is that of its trigger, planning and commit included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.lab.data import BUCKETS, FILES_A_BATCH, BenchData, Stream, warm_page_cache
+from semistream.lab.memory import MemorySampler
+from semistream.lab.spark_joins import ARMS, Arm, load_code
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WORKERS = 2
+_JOIN_NODES = re.compile(r"\b((?:BroadcastHash|SortMerge|ShuffledHash|BroadcastNestedLoop)Join|MapInArrow|ArrowEvalPython)\b")
+
+
+def stream_plan(params: dict[str, Any]) -> Stream:
+    """The micro-batches of a cell: large ones, warm-up, timed, and one to check."""
+    count = params["warmup"] + params["batches"] + 1
+    return Stream(params["stream"] == "wide", params["batch_rows"], count, params["large_rows"], params["large"])
+
+
+def session(directory: Path) -> SparkSession:
+    """A session, the same for all arms."""
+    from semistream.spark.java import ensure_java
+
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{_WORKERS}]").appName("semistream bench")
+    for name, value in {
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.sql.shuffle.partitions": str(_WORKERS),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def run(cell: Cell, data: BenchData) -> dict[str, Any]:
+    """Run one cell in this process."""
+    if cell.arm != "make_bucketed" and cell.arm not in ARMS:
+        raise BenchmarkError(f"arm {cell.arm!r} is not known; choose from {', '.join(ARMS)}")
+    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as place:
+        spark = session(Path(place))
+        try:
+            if cell.arm == "make_bucketed":
+                return make_bucketed(spark, data)
+            return _Run(spark, cell, data, Path(place)).result()
+        finally:
+            spark.stop()
+
+
+def make_bucketed(spark: SparkSession, data: BenchData) -> dict[str, Any]:
+    """Write Spark's bucketed and sorted table; its definition is made again in every session, its files stay."""
+    draft = data.bucketed().with_name(f".draft-{os.getpid()}-{data.bucketed().name}")
+    master = spark.read.parquet(str(data.master()))
+    writer = master.repartition(BUCKETS, "key").write.bucketBy(BUCKETS, "key").sortBy("key")
+    writer.option("path", str(draft)).saveAsTable("draft")
+    draft.rename(data.bucketed())
+    return {}
+
+
+class _Run:
+    """One query of one arm."""
+
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
+        self.spark, self.params, self.place = spark, cell.params, place
+        self.arm: Arm = ARMS[cell.arm](spark, cell, data)
+        self.plan = stream_plan(cell.params)
+        self.source = data.stream(self.plan)
+        self.columns = [*spark.read.parquet(str(self.source)).columns]
+        if self.arm.joins:
+            self.columns += enriched(cell.params["columns"])
+        self.first_timed = self.plan.large + self.params["warmup"]
+        self.after_timed = self.first_timed + self.params["batches"]
+        self.checks: dict[str, str] = {}
+        self.nodes: list[str] = []
+        for path in (self.source, data.store(), self.arm.reads):
+            if path is not None:
+                warm_page_cache(path)
+
+    def result(self) -> dict[str, Any]:
+        """Run the query to its end and sum it up."""
+        schema = self.spark.read.parquet(str(self.source)).schema
+        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_A_BATCH)
+        with MemorySampler(os.getpid(), workers=True) as sampler:
+            if self.arm.in_python:
+                load_code(self.spark, _WORKERS)
+            sampler.mark_idle()
+            frame = self.arm.whole(stream.parquet(str(self.source)))
+            writer = frame.writeStream.foreachBatch(self._write).option("checkpointLocation", str(self.place / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            progress = [json.loads(one.json) for one in query.recentProgress]
+            details = self.arm.details()
+        return {**self._summary(progress), **self._memory(sampler), "plan": self.nodes, **details}
+
+    def _summary(self, progress: list[dict[str, Any]]) -> dict[str, Any]:
+        took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1000 for one in progress if one["numInputRows"]}
+        expected = len(self.plan.sizes)
+        if len(took) != expected:
+            raise BenchmarkError(f"the query made {len(took)} batches instead of {expected}")
+        seconds = [took[number] for number in range(self.first_timed, self.after_timed)]
+        rows = self.params["batch_rows"] * len(seconds)
+        return {
+            "rows_per_second": rows / sum(seconds),
+            "batch_seconds": statistics.median(seconds),
+            "rows": rows,
+            "checksum": self.checks,
+        }
+
+    def _memory(self, sampler: MemorySampler) -> dict[str, Any]:
+        usage = sampler.usage
+        return {
+            "workers": usage.processes,
+            "pss_growth_bytes": usage.growth if usage.processes else None,
+            "pss_growth_at_once_bytes": usage.growth_at_once if usage.processes else None,
+            "pss_idle_bytes": usage.idle if usage.processes else None,
+            "shared_memory_growth_bytes": usage.shared_memory_growth,
+        }
+
+    def _is_checked(self, number: int) -> bool:
+        return number == self.after_timed or (number < self.first_timed and number % 2 == 0)
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        joined = self.arm.each(batch).select(*self.columns)
+        if not self._is_checked(number):
+            joined.write.format("noop").mode("overwrite").save()
+            return
+        from pyspark.sql import functions
+
+        if number == 0:
+            shown = joined._jdf.queryExecution().toString() if self.arm.each_joins else None  # noqa: SLF001
+            self.nodes = _JOIN_NODES.findall(shown or batch._jdf.queryExecution().toString())  # noqa: SLF001
+        mixed = functions.xxhash64(*self.columns).cast("decimal(38,0)")
+        row = joined.agg(functions.count("*").alias("rows"), functions.sum(mixed).alias("mixed")).first()
+        assert row is not None
+        if row["rows"] != self.plan.sizes[number]:
+            raise BenchmarkError(f"{row['rows']:,} rows came out of {self.plan.sizes[number]:,}; every key has one match here")
+        self.checks[str(number)] = f"{row['rows']}:{row['mixed']}"
+
+

@@ -1,0 +1,69 @@
+"""A cell: one arm, its parameters and the number of the repetition; one line of the results, one process.
+
+>>> cell = Cell("core", "sweep", {"rows": 1000, "batch_rows": 100}, 0)
+>>> Cell.from_json(cell.to_json()) == cell
+True
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from semistream.errors import SemistreamError
+
+ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
+PLACE = ("rows", "stream", "batch_rows", "columns")  # parameters that decide which rows come out
+
+
+class BenchmarkError(SemistreamError):
+    """A benchmark that cannot be run, or whose arms do not agree."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one process runs."""
+
+    suite: str
+    arm: str
+    params: dict[str, Any]
+    repetition: int = 0
+
+    @property
+    def key(self) -> str:
+        """The same text for the same cell, whatever the order of its parameters."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Arms at the same place must give the same rows."""
+        return (self.suite, *(self.params.get(name) for name in PLACE))
+
+    @property
+    def label(self) -> str:
+        """The cell in a few words, for a progress bar."""
+        shown = [f"{value:,} {name}" for name, value in self._sizes() if value]
+        extra = [f"{name} {self.params[name]}" for name in ("stream", "memory", "threads") if self.params.get(name)]
+        return ", ".join([self.arm, *shown, *extra, *(["O_DIRECT"] if self.params.get("direct") else [])])
+
+    def _sizes(self) -> list[tuple[str, int]]:
+        return [("rows", self.params.get("rows", 0)), ("a batch", self.params.get("batch_rows", 0))]
+
+    def to_json(self) -> str:
+        """The cell as one line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Cell:
+        """A cell from its line."""
+        return Cell(**json.loads(text))
+
+
+def enriched(columns: str) -> list[str]:
+    """The master's columns that every arm adds: three, or all of them."""
+    if columns == "three":
+        return list(ENRICHED)
+    if columns == "all":
+        return [*ENRICHED, "updated", "active", "description"]
+    raise BenchmarkError(f"columns={columns!r} is not known; choose 'three' or 'all'")

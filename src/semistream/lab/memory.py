@@ -1,0 +1,205 @@
+"""Memory as the kernel counts it: the proportional set size (PSS), sampled every 50 ms by a process of its own.
+
+PSS divides a page among those who map it, so a cache shared by several workers counts once. A process of its own neither
+slows the one that is measured nor counts in it. Each process has an idle baseline (code loaded, no data); its growth is
+its peak above that, and the growths are added up.
+
+>>> with MemorySampler(os.getpid()) as sampler:
+...     sampler.mark_idle()
+>>> sampler.usage.processes
+1
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+INTERVAL_SECONDS = 0.05
+_TREE_SECONDS = 0.3  # how often new workers are looked for
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, not written to
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the sampler saw, in bytes."""
+
+    processes: int = 0
+    samples: int = 0
+    idle: int = 0
+    peak: int = 0
+    growth: int = 0
+    growth_at_once: int = 0
+    shared_memory_growth: int = 0
+
+
+def pss_bytes(pid: int) -> int | None:
+    """The proportional set size of a process, None when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), None)
+
+
+def python_workers(root: int) -> list[int]:
+    """Spark's Python workers below a process: those that a pyspark daemon forked."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = Path(f"/proc/{name}/stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+    below = {root}
+    size = 0
+    while size != len(below):
+        size = len(below)
+        below |= {pid for pid, parent in parents.items() if parent in below}
+    daemons = {pid for pid in below if _is_daemon(pid)}
+    return sorted(pid for pid in daemons if parents.get(pid) in daemons)
+
+
+def _is_daemon(pid: int) -> bool:
+    try:
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def give_back_memory() -> None:
+    """Return what was freed to the system, so that the baseline holds nothing that could be used again unseen."""
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+@dataclass
+class _Watch:
+    """The sampler's own state, in its process."""
+
+    root: int
+    workers: bool
+    idle: dict[int, int] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    peak: dict[int, int] = field(default_factory=dict)
+    growth_at_once: int = 0
+    samples: int = 0
+    shared_idle: int = 0
+    shared_peak: int = 0
+    _pids: list[int] = field(default_factory=list)
+    _looked: float = 0.0
+
+    def sample(self, now: float) -> dict[int, int]:
+        """One look at every process."""
+        if not self.workers:
+            self._pids = [self.root]
+        elif now - self._looked >= _TREE_SECONDS:
+            self._pids, self._looked = python_workers(self.root), now
+        seen = {pid: size for pid in self._pids if (size := pss_bytes(pid)) is not None}
+        for pid, size in seen.items():
+            self.first.setdefault(pid, size)
+            self.peak[pid] = max(self.peak.get(pid, 0), size)
+        self.growth_at_once = max(self.growth_at_once, sum(size - self._idle_of(pid) for pid, size in seen.items()))
+        self.shared_peak = max(self.shared_peak, _shared_bytes())
+        self.samples += 1
+        return seen
+
+    def mark_idle(self) -> None:
+        """What is there now is the baseline."""
+        self._looked = 0.0
+        self.idle = self.sample(time.monotonic())
+        self.peak, self.growth_at_once = dict(self.idle), 0
+        self.shared_idle = self.shared_peak = _shared_bytes()
+
+    def _idle_of(self, pid: int) -> int:
+        if pid in self.idle or not self.idle:
+            return self.idle.get(pid, self.first[pid])
+        # A worker that started later did so to load the same code as its siblings.
+        return sorted(self.idle.values())[len(self.idle) // 2]
+
+    def usage(self) -> Usage:
+        """The figures at the end."""
+        return Usage(
+            processes=len(self.peak),
+            samples=self.samples,
+            idle=sum(self._idle_of(pid) for pid in self.peak),
+            peak=sum(self.peak.values()),
+            growth=sum(max(0, size - self._idle_of(pid)) for pid, size in self.peak.items()),
+            growth_at_once=self.growth_at_once,
+            shared_memory_growth=self.shared_peak - self.shared_idle,
+        )
+
+
+def _shared_bytes() -> int:
+    try:
+        status = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return 0
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
+
+
+class MemorySampler:
+    """Watches a process, or the Python workers below it, until the `with` block ends; then `usage` is there."""
+
+    def __init__(self, pid: int, *, workers: bool = False) -> None:
+        self.usage = Usage()
+        self._command = [sys.executable, "-m", "semistream.lab.memory", str(pid), str(int(workers))]
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> MemorySampler:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+        return self
+
+    def mark_idle(self) -> None:
+        """What is in memory now is the baseline."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write("idle\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process is not None
+        said, _ = self._process.communicate(timeout=30)
+        if said:
+            self.usage = Usage(**json.loads(said))
+
+
+def watch(root: int, *, workers: bool) -> Usage:
+    """The sampler's process: sample until standard input ends."""
+    state = _Watch(root, workers)
+    print("ready", flush=True)
+    due = time.monotonic()
+    while True:
+        readable, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
+        if not readable:
+            state.sample(time.monotonic())
+            due = max(due + INTERVAL_SECONDS, time.monotonic())
+        elif sys.stdin.readline():
+            state.mark_idle()
+            print("idle", flush=True)
+        else:
+            return state.usage()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(watch(int(sys.argv[1]), workers=sys.argv[2] == "1"))))

@@ -1,0 +1,136 @@
+"""The file of results: one JSON object a line, written as soon as a cell is done, so a run that was broken off goes on.
+
+A cell that failed is noted with its error and tried again the next time; the newest line of a cell counts.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from semistream.lab.cells import BenchmarkError, Cell
+
+Result = dict[str, Any]
+NOT_JOINING = ("source", "passthrough", "build")  # they add nothing, so their rows are others
+
+
+def cell_of(result: Result) -> Cell:
+    """The cell that a result belongs to."""
+    return Cell(result["suite"], result["arm"], result["params"], result["repetition"])
+
+
+@dataclass
+class Results:
+    """``results.jsonl`` of a directory."""
+
+    directory: Path
+    lines: list[Result] = field(default_factory=list)
+
+    @staticmethod
+    def load(directory: Path) -> Results:
+        """All results that are there; a last line cut short by a crash is passed over."""
+        path = directory / "results.jsonl"
+        lines = []
+        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
+            try:
+                lines.append(json.loads(text))
+            except ValueError as error:
+                if not text.endswith("}"):
+                    continue
+                raise BenchmarkError(f"{path}, line {number} is no JSON: {error}") from error
+        return Results(directory, lines)
+
+    def add(self, cell: Cell, environment_id: str, result: Result) -> None:
+        """Append a result and make it durable."""
+        line = {
+            "suite": cell.suite,
+            "arm": cell.arm,
+            "params": cell.params,
+            "repetition": cell.repetition,
+            **result,
+            "environment": environment_id,
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / "results.jsonl"
+        broken = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(("\n" if broken else "") + json.dumps(line) + "\n")
+        self.lines.append(line)
+
+    @property
+    def current(self) -> dict[str, Result]:
+        """The newest result of every cell."""
+        return {cell_of(line).key: line for line in self.lines}
+
+    @property
+    def done(self) -> list[Result]:
+        """Results that are not errors."""
+        return [line for line in self.current.values() if "error" not in line]
+
+    @property
+    def failed(self) -> list[Result]:
+        """Cells whose newest try failed."""
+        return [line for line in self.current.values() if "error" in line]
+
+
+def disagreements(results: Iterable[Result]) -> list[str]:
+    """Where two joining arms gave different rows for the same batch; an empty list is what times may be compared on."""
+    seen: dict[tuple[Any, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for result in results:
+        if result["arm"] not in NOT_JOINING:
+            for batch, checksum in result["checksum"].items():
+                seen[(*cell_of(result).place, batch)][checksum].add(result["arm"])
+    found = []
+    for (suite, rows, stream, batch_rows, columns, batch), sums in sorted(seen.items(), key=str):
+        if len(sums) > 1:
+            sides = "; ".join(f"{text} from {', '.join(sorted(arms))}" for text, arms in sums.items())
+            where = f"batch {batch} of {batch_rows:,} rows, {stream} stream, {rows:,} master rows, columns {columns}"
+            found.append(f"{suite}: {where}: {sides}")
+    return found
+
+
+def check_agreement(results: Iterable[Result]) -> None:
+    """Fail when two arms gave different rows."""
+    found = disagreements(results)
+    if found:
+        raise BenchmarkError(f"the arms do not agree, so their times mean nothing: {found[0]} ({len(found)} in all)")
+
+
+@dataclass(frozen=True)
+class Group:
+    """All repetitions of one arm with the same parameters."""
+
+    suite: str
+    arm: str
+    params: dict[str, Any]
+    results: list[Result]
+
+    def median(self, name: str) -> float | None:
+        """The median over the repetitions, None where none has it."""
+        values = [result[name] for result in self.results if result.get(name) is not None]
+        return statistics.median(values) if values else None
+
+    def spread(self, name: str) -> tuple[float, float]:
+        """Smallest and largest value."""
+        values = [result[name] for result in self.results]
+        return min(values), max(values)
+
+    @property
+    def rate(self) -> float:
+        """Rows a second, the median."""
+        return self.median("rows_per_second") or 0.0
+
+
+def grouped(results: Iterable[Result], wanted: Callable[[Result], bool] = lambda _: True) -> list[Group]:
+    """Results by arm and parameters, in the order in which they were run."""
+    groups: dict[str, Group] = {}
+    for result in results:
+        if wanted(result):
+            key = json.dumps([result["suite"], result["arm"], result["params"]], sort_keys=True)
+            groups.setdefault(key, Group(result["suite"], result["arm"], result["params"], [])).results.append(result)
+    return list(groups.values())

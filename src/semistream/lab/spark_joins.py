@@ -1,0 +1,173 @@
+"""How each arm of `bench spark` joins; see `arms_spark` for what they are and how they are run."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.lab.cells import Cell, enriched
+from semistream.lab.data import BUCKETS, BenchData
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_METRICS_SECONDS = 10.0
+
+
+class Arm:
+    """What an arm does to the streaming frame as a whole, and to each batch; here nothing, which is the arm `source`."""
+
+    joins = False
+    in_python = False
+    each_joins = False
+
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
+        self.spark, self.data = spark, data
+        self.columns = enriched(cell.params["columns"])
+        self.memory = cell.params.get("memory")
+        self.reads: Path | None = None
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """The streaming frame that the query writes."""
+        return stream
+
+    def each(self, batch: DataFrame) -> DataFrame:
+        """What is done to a batch in `foreachBatch`."""
+        return batch
+
+    def details(self) -> dict[str, Any]:
+        """What else the result should say."""
+        return {}
+
+
+class PassThrough(Arm):
+    """Through Python and back."""
+
+    in_python = True
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.whole`."""
+        return stream.mapInArrow(unchanged, stream.schema)
+
+
+class Plain(Arm):
+    """Spark's own plan."""
+
+    joins = True
+
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
+        super().__init__(spark, cell, data)
+        self.reads = data.master()
+        self.master = spark.read.parquet(str(self.reads)).select("key", *self.columns)
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.whole`."""
+        return stream.join(self.master, "key", "left")
+
+
+class Bucketed(Arm):
+    """The master lies in buckets, so only the batch is shuffled, and it is the side that is hashed."""
+
+    joins = True
+
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
+        super().__init__(spark, cell, data)
+        self.reads = data.bucketed()
+        columns = spark.read.parquet(str(self.reads)).schema
+        declared = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
+        spark.sql(
+            f"CREATE TABLE master ({declared}) USING parquet "
+            f"CLUSTERED BY (key) SORTED BY (key) INTO {BUCKETS} BUCKETS LOCATION '{self.reads}'"
+        )
+        self.master = spark.table("master").select("key", *self.columns)
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.whole`."""
+        return stream.hint("shuffle_hash").join(self.master, "key", "left")
+
+
+class BroadcastStream(Plain):
+    """The batch goes to the master."""
+
+    each_joins = True
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.whole`."""
+        return stream
+
+    def each(self, batch: DataFrame) -> DataFrame:
+        """See `Arm.each`."""
+        from pyspark.sql.functions import broadcast
+
+        return self.master.join(broadcast(batch), "key")
+
+
+class Semistream(Arm):
+    """`enrich` with a share of the master as memory."""
+
+    joins = True
+    in_python = True
+
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
+        super().__init__(spark, cell, data)
+        from semistream.spark import Metrics
+
+        self.metrics = Metrics(spark)
+
+    def whole(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.whole`."""
+        from semistream.spark import enrich
+
+        return enrich(
+            stream, self.data.store(), on="key", how="left", memory=self.memory, columns=self.columns, metrics=self.metrics
+        )
+
+    def details(self) -> dict[str, Any]:
+        """The counters of the whole query, once they have arrived."""
+        from semistream.budget import parse_bytes
+        from semistream.lab.arms_core import counted
+        from semistream.stores import MasterStore
+
+        end = time.monotonic() + _METRICS_SECONDS
+        while time.monotonic() < end and not self.metrics.total.rows_in:
+            time.sleep(0.1)
+        budget = parse_bytes(self.memory, whole=MasterStore.open(self.data.store()).bytes)
+        return {"budget_bytes": budget, **counted(self.metrics.total)}
+
+
+def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The identity, as a function that workers import by its name."""
+    yield from batches
+
+
+def load_code(spark: SparkSession, workers: int) -> None:
+    """Start all workers and let them load what they will use: then their memory is that of an idle worker."""
+    frame = spark.range(0, workers, 1, workers)
+    for _ in range(2):  # twice: the first start is slow, and one worker might have served all
+        frame.mapInArrow(with_code, "id long").collect()
+
+
+def with_code(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The identity, slowly, after loading all kernels."""
+    from semistream.kernels.__main__ import MODULES
+
+    for module in ("semistream.engine", *(f"semistream.kernels.{name}" for name in MODULES)):
+        importlib.import_module(module)
+    for batch in batches:
+        time.sleep(0.5)  # so that no worker is free for a second task
+        yield batch
+
+
+ARMS: dict[str, Callable[[SparkSession, Cell, BenchData], Arm]] = {
+    "source": Arm,
+    "passthrough": PassThrough,
+    "plain": Plain,
+    "bucketed": Bucketed,
+    "broadcast_stream": BroadcastStream,
+    "semistream": Semistream,
+}

@@ -1,0 +1,191 @@
+"""The grid of each suite, and running it: every cell a fresh process, arms in another order in each repetition.
+
+Arms of one place (same stream, same batches) follow each other, so that a change of the machine's mood hits all of them;
+each repetition starts with another arm. Cells that the file of results has already are not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from semistream.errors import choose
+from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.lab.data import BenchData
+from semistream.lab.environment import environment
+from semistream.lab.results import Results, check_agreement
+
+CORE_ARMS = ("sweep", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
+SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
+WHOLE = "200%"  # what `reference` gets: the master and room to load it
+BUILD_MEMORY = "512MB"
+ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+Report = Callable[[Cell, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of a suite is asked for."""
+
+    suite: str
+    rows: int
+    out: Path
+    data: Path
+    arms: tuple[str, ...]
+    memory: tuple[str, ...] = ("10%",)
+    batch_rows: tuple[int, ...] = (200_000, 2_000_000)
+    streams: tuple[str, ...] = ("narrow", "wide")
+    repetitions: int = 3
+    batches: int | None = None
+    warmup: int | None = None
+    columns: str = "three"
+    timeout_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        known = CORE_ARMS if self.suite == "core" else SPARK_ARMS
+        for arm in self.arms:
+            choose("arms", arm, known)
+        for stream in self.streams:
+            choose("streams", stream, ("narrow", "wide"))
+        enriched(self.columns)
+        for name in ("rows", "repetitions", "batches", "warmup"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BenchmarkError(f"{name}={value} must be at least 1")
+        if not self.batch_rows or min(self.batch_rows) < 2:
+            raise BenchmarkError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
+
+    def timed_batches(self, size: int) -> int:
+        """How many batches are timed: about as many rows as make several seconds."""
+        return self.batches or (5 if size >= 1_000_000 else 10 if self.suite == "spark" else 20)
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """All cells in the order in which they are run."""
+    make = _core_places if settings.suite == "core" else _spark_places
+    found = []
+    for repetition in range(settings.repetitions):
+        for place in make(settings):
+            turn = repetition % len(place)
+            found += [Cell(settings.suite, arm, params, repetition) for arm, params in place[turn:] + place[:turn]]
+    return found
+
+
+def _core_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    for size in settings.batch_rows:
+        # One stream row for each master row fills the cache; arms without one skip most of this.
+        warmup = settings.warmup or max(3, settings.rows // size)
+        common = {
+            "rows": settings.rows,
+            "stream": "narrow",
+            "batch_rows": size,
+            "columns": settings.columns,
+            "warmup": warmup,
+            "batches": settings.timed_batches(size),
+        }
+        for number, memory in enumerate(settings.memory):
+            place: list[tuple[str, dict[str, Any]]] = []
+            for arm in settings.arms:
+                if arm == "sweep":
+                    place += [(arm, {**common, "memory": memory, "direct": direct}) for direct in (False, True)]
+                elif arm.startswith("duckdb"):
+                    place += [(arm, {**common, "memory": memory, "threads": threads}) for threads in (1, 2)]
+                elif number == 0 and arm in ("inl", "reference"):  # more or less memory changes nothing for them
+                    place.append((arm, {**common, "memory": WHOLE if arm == "reference" else memory}))
+            if place:
+                yield place
+    if "build" in settings.arms:
+        yield [("build", {"rows": settings.rows, "memory": BUILD_MEMORY})]
+
+
+def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    largest = max(settings.batch_rows)
+    for size in settings.batch_rows:
+        for stream in settings.streams:
+            common = {
+                "rows": settings.rows,
+                "stream": stream,
+                "batch_rows": size,
+                "columns": settings.columns,
+                # Large batches first, alike for all arms: they fill a cache ten times as fast as small ones would, and
+                # cost an arm that scans the master for every batch hardly more.
+                "large": settings.warmup or 4,
+                "large_rows": largest,
+                "warmup": 3,
+                "batches": settings.timed_batches(size),
+            }
+            yield [(arm, {**common, **({"memory": settings.memory[0]} if arm == "semistream" else {})}) for arm in settings.arms]
+
+
+def prepare(settings: Settings, note: Callable[[str], None]) -> None:
+    """Make the data before anything is timed; what is there is kept."""
+    data = BenchData(settings.data, settings.rows)
+    steps: list[tuple[str, Callable[[], object]]] = [("the master, unsorted", data.unsorted), ("the store", data.store)]
+    if settings.suite == "core":
+        if any(arm.startswith("duckdb") for arm in settings.arms):
+            steps += [("the master as Parquet", data.master), ("DuckDB's table", data.duckdb_table)]
+    else:
+        steps.append(("the master as Parquet", data.master))
+        if "bucketed" in settings.arms:
+            make = Cell("spark", "make_bucketed", {"rows": settings.rows})
+            steps.append(("Spark's bucketed table", lambda: data.bucketed().exists() or run_cell(make, settings)))
+        from semistream.lab.arms_spark import stream_plan
+
+        plans = {stream_plan(cell.params) for cell in cells(settings)}
+        steps += [(f"the stream {plan.name}", lambda plan=plan: data.stream(plan)) for plan in sorted(plans, key=str)]
+    for what, step in steps:
+        note(f"data: {what}")
+        step()
+
+
+def run(settings: Settings, wanted: Sequence[Cell], results: Results, report: Report) -> None:
+    """Run the cells that are not done yet; fails when arms do not agree, notes those that break and goes on."""
+    facts = environment(settings.data)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    _note_environment(settings.out, facts)
+    for cell in wanted:
+        if cell.key in results.current and "error" not in results.current[cell.key]:
+            continue
+        try:
+            result = run_cell(cell, settings)
+        except BenchmarkError as error:
+            result = {"error": str(error)}
+        results.add(cell, facts["id"], result)
+        report(cell, result)
+        check_agreement(line for line in results.done if cell_place(line) == cell.place)
+
+
+def cell_place(result: dict[str, Any]) -> tuple[Any, ...]:
+    """The place of a result's cell."""
+    return Cell(result["suite"], result["arm"], result["params"], result["repetition"]).place
+
+
+def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
+    """Run one cell in a fresh process."""
+    variables = dict(os.environ)
+    if cell.suite == "core":
+        variables |= dict.fromkeys(ONE_THREAD, "1")
+    command = [sys.executable, "-m", "semistream.lab.run_once", str(settings.data), cell.to_json()]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=variables, timeout=settings.timeout_seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{cell.label}: stopped after {settings.timeout_seconds:,.0f} seconds") from None
+    if done.returncode != 0:
+        last = [line for line in done.stderr.strip().splitlines() if line.strip()][-1:] or ["nothing said"]
+        raise BenchmarkError(f"{cell.label}: ended with code {done.returncode}: {last[0][:600]}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def _note_environment(out: Path, facts: dict[str, Any]) -> None:
+    path = out / "environments.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**known, facts["id"]: facts}, indent=1) + "\n", encoding="utf-8")

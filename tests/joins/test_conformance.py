@@ -1,0 +1,164 @@
+"""Every join of the registry on every kind of key, master, stream and budget: the same rows as the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from semistream.contracts import HOWS, Join
+from semistream.joins import JOINS
+from semistream.stores import MasterStore
+from tests.joins import wrong_join
+from tests.joins.conformance import KEYS, LAYOUTS, MASTERS, OUTPUTS, STREAMS, Question, build, check_join, question
+from tests.pairwise import all_pairs
+from tests.tables import assert_same_rows, table_of
+
+CASES = all_pairs(
+    {
+        "key": list(KEYS),
+        "master": MASTERS,
+        "stream": STREAMS,
+        "how": HOWS,
+        "output": OUTPUTS,
+        "layout": LAYOUTS,
+        "memory": ("least", "small", "large"),
+    }
+)
+Stores = Callable[..., tuple[MasterStore, pa.Table]]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Stores by key, shape, layout and bits of the hash, each built once."""
+    root = tmp_path_factory.mktemp("stores")
+    built: dict[tuple[object, ...], tuple[MasterStore, pa.Table]] = {}
+
+    def get(key: str, shape: str, layout: str = "shuffled", hash_bits: int = 64) -> tuple[MasterStore, pa.Table]:
+        wanted = key, shape, layout, hash_bits
+        if wanted not in built:
+            built[wanted] = build(root / str(len(built)), key, shape, layout, hash_bits)
+        return built[wanted]
+
+    return get
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("key, master, stream, how, output, layout, memory", CASES, ids=map("-".join, CASES))
+def test_same_rows_as_the_model(
+    stores: Stores, join: str, key: str, master: str, stream: str, how: str, output: str, layout: str, memory: str
+) -> None:
+    store, table = stores(key, master, layout)
+    check_join(JOINS[join], question(store, table, key, stream, how, output), memory)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("memory", ["least", "small", "large"])
+@pytest.mark.parametrize("key", ["string", "text and NaN", "decimal 30,3"])
+def test_collisions_are_no_matches(stores: Stores, join: str, how: str, memory: str, key: str) -> None:
+    store, table = stores(key, "text", "shuffled", 4)
+    check_join(JOINS[join], question(store, table, key, "some matched", how, "all columns"), memory)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("key", ["string", "text and NaN"])
+def test_one_of_two_colliding_keys_changes(tmp_path: Path, join: str, key: str) -> None:
+    store, master = build(tmp_path / "store", key, "text", hash_bits=3)
+    names = list(store.key)
+    gone = master.slice(0, 3)
+    store = store.delete(gone.select(names))
+    changed = master.slice(5, 2).set_column(len(names), "v", pa.array([-1, -2]))
+    store = store.upsert(changed)
+    kept = _without(_without(master, gone, names), changed, names)
+    now = pa.concat_tables([kept, changed])
+    assert store.rows == now.num_rows
+    assert_same_rows(table_of(store.scan(), store.schema), now)
+    for how in HOWS:
+        check_join(JOINS[join], question(store, now, key, "all matched", how, "all columns"), "small")
+
+
+def _without(table: pa.Table, others: pa.Table, names: list[str]) -> pa.Table:
+    asked = {_spelled(row, names) for row in others.to_pylist()}
+    return table.filter(pa.array([_spelled(row, names) not in asked for row in table.to_pylist()]))
+
+
+def _spelled(row: dict[str, object], names: list[str]) -> str:
+    return repr([row[name] for name in names])
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_joins_read_deltas(tmp_path: Path, join: str) -> None:
+    store, master = build(tmp_path / "store", "int64", "duplicates")
+    for start in (0, 100, 200):
+        some = master.filter(pc.is_in(master["k0"], master["k0"].slice(start, 20).combine_chunks()))
+        store = store.upsert(some)
+    gone = master["k0"].slice(150, 10).combine_chunks()
+    store = store.delete(gone)
+    now = master.filter(pc.invert(pc.is_in(master["k0"], gone)))
+    for memory in ("least", "small", "large"):
+        check_join(JOINS[join], question(store, now, "int64", "some matched", "left", "all columns"), memory)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize(
+    "master, stream",
+    [
+        (pa.string(), pa.large_string()),
+        (pa.large_string(), pa.string()),
+        (pa.string(), pa.dictionary(pa.int32(), pa.string())),
+        (pa.string(), pa.string_view()),
+        (pa.binary(), pa.large_binary()),
+        (pa.binary(), pa.binary_view()),
+        (pa.int64(), pa.dictionary(pa.int8(), pa.int64())),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us", "Asia/Tokyo")),
+    ],
+    ids=str,
+)
+def test_layouts_of_arrow_that_mean_the_same(
+    tmp_path: Path, join: str, master: pa.DataType, stream: pa.DataType
+) -> None:
+    values = [b"%d" % n if "binary" in str(master) else str(n) if "string" in str(master) else n for n in range(9)]
+    table = pa.table({"k": pa.array(values[:6], master), "v": range(6)})
+    store = MasterStore.build(table, tmp_path / "store", key="k")
+    keys = pa.array(values[3:], stream)
+    batch = pa.record_batch({"s": keys, "row": pa.array(range(6))})
+    for how in HOWS:
+        plain = pa.record_batch({"s": pa.array(values[3:], master), "row": pa.array(range(6))})
+        asked = Question(store, table, plain.schema, [plain], {"s": "k"}, how)
+        made = JOINS[join](store, Question(store, table, batch.schema, [], {"s": "k"}, how).plan, _large())
+        rows = [row for one in made.join([batch]) for row in one.column("row").to_pylist()]
+        assert sorted(rows) == sorted(asked.answer.column("row").to_pylist())
+        made.check()
+
+
+def _large() -> "object":
+    from semistream.budget import Budget
+
+    return Budget(1 << 24)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_predictions_are_sensible(stores: Stores, join: str) -> None:
+    store, table = stores("int64", "unique", "shuffled")
+    plan = question(store, table, "int64", "some matched", "left", "all columns").plan
+    for memory in (JOINS[join].least_bytes(store, plan), 1 << 24):
+        said = JOINS[join].predict(store, plan, memory, 1.0)
+        assert said.rows_per_second > 0
+        assert 0 <= said.hit_ratio <= 1
+
+
+# -- the suite bites ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", wrong_join.ALL, ids=lambda kind: kind.name)
+def test_wrong_joins_are_caught(stores: Stores, kind: type[Join]) -> None:
+    store, table = stores("text and NaN", "duplicates", "shuffled", 4)
+    for stream in ("null keys", "duplicates", "some matched"):
+        check_join(JOINS["reference"], question(store, table, "text and NaN", stream, "left", "all columns"))
+    with pytest.raises(wrong_join.CAUGHT):  # noqa: PT012 - one of the streams shows it
+        for stream in ("null keys", "duplicates", "some matched"):
+            check_join(kind, question(store, table, "text and NaN", stream, "left", "all columns"))
