@@ -121,6 +121,8 @@ class _Run:
             writer = frame.writeStream.foreachBatch(self._write).option("checkpointLocation", str(self.place / "checkpoint"))
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
+            if not self.nodes:
+                self.nodes = _JOIN_NODES.findall(query._jsq.explainInternal(False))  # noqa: SLF001 - its text, not printed
             progress = [json.loads(one.json) for one in query.recentProgress]
             details = self.arm.details()
         return {**self._summary(progress), **self._memory(sampler), "plan": self.nodes, **details}
@@ -159,9 +161,8 @@ class _Run:
             return
         from pyspark.sql import functions
 
-        if number == 0:
-            shown = joined._jdf.queryExecution().toString() if self.arm.each_joins else None  # noqa: SLF001
-            self.nodes = _JOIN_NODES.findall(shown or batch._jdf.queryExecution().toString())  # noqa: SLF001
+        if number == 0 and self.arm.each_joins:
+            self.nodes = _JOIN_NODES.findall(joined._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001
         mixed = functions.xxhash64(*self.columns).cast("decimal(38,0)")
         row = joined.agg(functions.count("*").alias("rows"), functions.sum(mixed).alias("mixed")).first()
         assert row is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.cells import PLACE, BenchmarkError, Cell
 
 Result = dict[str, Any]
 NOT_JOINING = ("source", "passthrough", "build")  # they add nothing, so their rows are others
@@ -78,20 +78,33 @@ class Results:
         return [line for line in self.current.values() if "error" in line]
 
 
-def disagreements(results: Iterable[Result]) -> list[str]:
-    """Where two joining arms gave different rows for the same batch; an empty list is what times may be compared on."""
-    seen: dict[tuple[Any, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+@dataclass(frozen=True)
+class Disagreement:
+    """A batch for which arms gave different rows."""
+
+    place: tuple[Any, ...]
+    batch: str
+    arms: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        suite, *values = self.place
+        where = ", ".join(f"{name} {value}" for name, value in zip(PLACE, values, strict=True) if value is not None)
+        sides = "; ".join(f"{', '.join(arms)}: {checksum}" for checksum, arms in self.arms.items())
+        return f"bench {suite}, {where}, batch {self.batch}: {sides}"
+
+
+def disagreements(results: Iterable[Result]) -> list[Disagreement]:
+    """Where two joining arms gave different rows for the same batch; only without any may times be compared."""
+    seen: dict[tuple[tuple[Any, ...], str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for result in results:
         if result["arm"] not in NOT_JOINING:
             for batch, checksum in result["checksum"].items():
-                seen[(*cell_of(result).place, batch)][checksum].add(result["arm"])
-    found = []
-    for (suite, rows, stream, batch_rows, columns, batch), sums in sorted(seen.items(), key=str):
-        if len(sums) > 1:
-            sides = "; ".join(f"{text} from {', '.join(sorted(arms))}" for text, arms in sums.items())
-            where = f"batch {batch} of {batch_rows:,} rows, {stream} stream, {rows:,} master rows, columns {columns}"
-            found.append(f"{suite}: {where}: {sides}")
-    return found
+                seen[cell_of(result).place, batch][checksum].add(result["arm"])
+    return [
+        Disagreement(place, batch, {checksum: sorted(arms) for checksum, arms in sums.items()})
+        for (place, batch), sums in seen.items()
+        if len(sums) > 1
+    ]
 
 
 def check_agreement(results: Iterable[Result]) -> None:

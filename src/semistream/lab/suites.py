@@ -19,14 +19,15 @@ from semistream.errors import choose
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.environment import environment
-from semistream.lab.results import Results, check_agreement
+from semistream.lab.results import Results, cell_of, check_agreement
 
 CORE_ARMS = ("sweep", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
 SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 WHOLE = "200%"  # what `reference` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-Report = Callable[[Cell, dict[str, Any]], None]
+Start = Callable[[Cell], None]
+End = Callable[[Cell, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Settings:
     rows: int
     out: Path
     data: Path
-    arms: tuple[str, ...]
+    arms: tuple[str, ...] = ()
     memory: tuple[str, ...] = ("10%",)
     batch_rows: tuple[int, ...] = (200_000, 2_000_000)
     streams: tuple[str, ...] = ("narrow", "wide")
@@ -49,6 +50,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         known = CORE_ARMS if self.suite == "core" else SPARK_ARMS
+        if not self.arms:
+            object.__setattr__(self, "arms", known)
         for arm in self.arms:
             choose("arms", arm, known)
         for stream in self.streams:
@@ -60,6 +63,22 @@ class Settings:
                 raise BenchmarkError(f"{name}={value} must be at least 1")
         if not self.batch_rows or min(self.batch_rows) < 2:
             raise BenchmarkError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
+
+    @property
+    def command(self) -> str:
+        """How to run this again; where data and results go is left out."""
+        options = {
+            "rows": self.rows,
+            "arms": ",".join(self.arms),
+            "memory": ",".join(self.memory),
+            "batch-rows": ",".join(map(str, self.batch_rows)),
+            "streams": ",".join(self.streams) if self.suite == "spark" else None,
+            "repetitions": self.repetitions,
+            "batches": self.batches,
+            "warmup": self.warmup,
+            "columns": self.columns,
+        }
+        return " ".join([f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)])
 
     def timed_batches(self, size: int) -> int:
         """How many batches are timed: about as many rows as make several seconds."""
@@ -123,6 +142,12 @@ def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]
             yield [(arm, {**common, **({"memory": settings.memory[0]} if arm == "semistream" else {})}) for arm in settings.arms]
 
 
+def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
+    """Cells without a result, or with an error."""
+    done = {cell_of(result).key for result in results.done}
+    return [cell for cell in wanted if cell.key not in done]
+
+
 def prepare(settings: Settings, note: Callable[[str], None]) -> None:
     """Make the data before anything is timed; what is there is kept."""
     data = BenchData(settings.data, settings.rows)
@@ -144,26 +169,20 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
         step()
 
 
-def run(settings: Settings, wanted: Sequence[Cell], results: Results, report: Report) -> None:
-    """Run the cells that are not done yet; fails when arms do not agree, notes those that break and goes on."""
+def run(settings: Settings, wanted: Sequence[Cell], results: Results, start: Start, end: End) -> None:
+    """Run some cells; one that breaks is noted and the next run, but arms that do not agree end everything."""
     facts = environment(settings.data)
     settings.out.mkdir(parents=True, exist_ok=True)
-    _note_environment(settings.out, facts)
+    _note_run(settings, facts)
     for cell in wanted:
-        if cell.key in results.current and "error" not in results.current[cell.key]:
-            continue
+        start(cell)
         try:
             result = run_cell(cell, settings)
         except BenchmarkError as error:
             result = {"error": str(error)}
         results.add(cell, facts["id"], result)
-        report(cell, result)
-        check_agreement(line for line in results.done if cell_place(line) == cell.place)
-
-
-def cell_place(result: dict[str, Any]) -> tuple[Any, ...]:
-    """The place of a result's cell."""
-    return Cell(result["suite"], result["arm"], result["params"], result["repetition"]).place
+        end(cell, result)
+        check_agreement(line for line in results.done if cell_of(line).place == cell.place)
 
 
 def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
@@ -180,12 +199,17 @@ def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
         raise BenchmarkError(f"{cell.label}: stopped after {settings.timeout_seconds:,.0f} seconds") from None
     if done.returncode != 0:
         last = [line for line in done.stderr.strip().splitlines() if line.strip()][-1:] or ["nothing said"]
-        raise BenchmarkError(f"{cell.label}: ended with code {done.returncode}: {last[0][:600]}")
+        log = settings.out / f"failed-{cell.suite}-{cell.arm}.log"
+        log.write_text(f"{cell.to_json()}\n{done.stderr}", encoding="utf-8")
+        raise BenchmarkError(f"{cell.label}: ended with code {done.returncode}: {last[0][:600]} (more in {log.name})")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
 
-def _note_environment(out: Path, facts: dict[str, Any]) -> None:
-    path = out / "environments.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    path.write_text(json.dumps({**known, facts["id"]: facts}, indent=1) + "\n", encoding="utf-8")
+def _note_run(settings: Settings, facts: dict[str, Any]) -> None:
+    """Add this machine and this command to ``run.json``."""
+    path = settings.out / "run.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
+    known["environments"][facts["id"]] = facts
+    known["commands"] = list(dict.fromkeys([*known["commands"], settings.command]))
+    path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

@@ -120,7 +120,7 @@ class DeltaSink:
                 f"{self.path}: {self.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
                 f"works on the same checkpoint; batch {batch_id} was not written. {_RESTART}"
             )
-        if False:
+        if batch_id > marks.done + 1:
             there = "holds no batch" if marks.done < 0 else f"ends with batch {marks.done}"
             raise MissingBatchesError(
                 f"{self.path} {there} of {self.app!r}, but Spark's checkpoint is at batch {batch_id}: those between "
@@ -130,12 +130,13 @@ class DeltaSink:
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
         """An empty table first: two runs may both find none, and only a commit on a snapshot tells them apart."""
-        from deltalake import DeltaTable
+        from deltalake import CommitProperties, DeltaTable
 
         # Nullable, since the first batch of a column does not show whether later ones have NULLs.
         columns = pa.schema([pa.field(field.name, _stored(field.type)) for field in schema])
         try:
-            DeltaTable.create(self.path, columns, mode="error")
+            # Without retries: delta-rs would create the table again on top of what another run made meanwhile.
+            DeltaTable.create(self.path, columns, commit_properties=CommitProperties(max_commit_retries=0))
         except Exception as error:
             # delta-rs raises Exception itself for a type that Delta does not have, and adds its stack trace.
             if _open(self.path) is None:

@@ -1,0 +1,178 @@
+"""`semistream bench`: the command group; heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from semistream.lab.cells import Cell
+    from semistream.lab.suites import Settings
+
+bench = typer.Typer(
+    help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+FULL: dict[str, Any] = {"rows": 10_000_000, "out": Path("runs/bench")}
+QUICK: dict[str, Any] = {
+    "rows": 1_000_000,
+    "out": Path("runs/bench-quick"),
+    "batch_rows": (200_000,),
+    "repetitions": 1,
+    "batches": 5,
+    "warmup": 5,
+}
+
+Rows = Annotated[int | None, typer.Option("--rows", help="Rows of the master. [default: 10000000; with --quick 1000000]")]
+Out = Annotated[Path | None, typer.Option("--out", help="Where results go. [default: runs/bench, runs/bench-quick]")]
+Data = Annotated[Path | None, typer.Option("--data", help="Where data is made and found again. [default: the user's cache]")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small data, one repetition, few batches: minutes, not hours.")]
+Repetitions = Annotated[int | None, typer.Option("--repetitions", help="Runs of each arm. [default: 3]")]
+Arms = Annotated[str | None, typer.Option("--arms", help="Arms to run, separated by commas. [default: all]")]
+Batches = Annotated[int | None, typer.Option("--batches", help="Timed batches. [default: by batch size]")]
+Warmup = Annotated[int | None, typer.Option("--warmup", help="Batches that fill caches first. [default: by batch size]")]
+BatchRows = Annotated[str | None, typer.Option("--batch-rows", help="Batch sizes. [default: 200000,2000000]")]
+Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: three or all.")]
+
+
+@bench.command()
+def core(
+    rows: Rows = None,
+    out: Out = None,
+    data: Data = None,
+    quick: Quick = False,
+    repetitions: Repetitions = None,
+    memory: Annotated[str, typer.Option("--memory", help="Budgets, as shares of the store.")] = "10%,1%",
+    arms: Arms = None,
+    batches: Batches = None,
+    warmup: Warmup = None,
+    batch_rows: BatchRows = None,
+    columns: Columns = "three",
+) -> None:
+    """Our joins and DuckDB on batches, without Spark.
+
+    Examples: [bold]semistream bench core --quick[/] · [bold]semistream bench core --rows 10000000 --out results[/]
+    """
+    _run(
+        "core",
+        quick=quick,
+        rows=rows,
+        out=out,
+        data=data,
+        repetitions=repetitions,
+        memory=_split(memory),
+        arms=_split(arms),
+        batches=batches,
+        warmup=warmup,
+        batch_rows=_numbers(batch_rows),
+        columns=columns,
+    )
+
+
+@bench.command()
+def spark(
+    rows: Rows = None,
+    out: Out = None,
+    data: Data = None,
+    quick: Quick = False,
+    repetitions: Repetitions = None,
+    memory: Annotated[str, typer.Option("--memory", help="Budget of semistream, as a share of the store.")] = "10%",
+    arms: Arms = None,
+    batches: Batches = None,
+    warmup: Warmup = None,
+    batch_rows: BatchRows = None,
+    streams: Annotated[str, typer.Option("--streams", help="narrow (20-byte rows), wide (about 250), or both.")] = "narrow,wide",
+    columns: Columns = "three",
+) -> None:
+    """Enrichment by semistream, and Spark's own joins, on the same stream.
+
+    Examples: [bold]semistream bench spark --quick[/] · [bold]semistream bench spark --arms passthrough,semistream --streams wide[/]
+    """
+    _run(
+        "spark",
+        quick=quick,
+        rows=rows,
+        out=out,
+        data=data,
+        repetitions=repetitions,
+        memory=_split(memory),
+        arms=_split(arms),
+        batches=batches,
+        warmup=warmup,
+        batch_rows=_numbers(batch_rows),
+        streams=_split(streams),
+        columns=columns,
+    )
+
+
+@bench.command()
+def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
+    """Make report.html from results.jsonl again."""
+    from semistream.lab.cells import BenchmarkError
+    from semistream.lab.report import write_report
+
+    if not (directory / "results.jsonl").exists():
+        raise BenchmarkError(f"there is no results.jsonl in {directory}; run `semistream bench core --out {directory}` first")
+    print(write_report(directory))
+
+
+def _run(suite: str, *, quick: bool, **asked: Any) -> None:
+    from rich.console import Console
+
+    from semistream.lab.data import default_directory
+    from semistream.lab.suites import Settings
+
+    defaults = {**(QUICK if quick else FULL), "data": default_directory()}
+    given = {name: value for name, value in asked.items() if value not in (None, ())}
+    run_suite(Settings(suite, **{**defaults, **given}), Console(stderr=True))
+
+
+def run_suite(settings: Settings, console: Console) -> None:
+    """Prepare, run with a progress bar, report."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from semistream.lab import suites
+    from semistream.lab.report import write_report
+    from semistream.lab.results import Results
+
+    cells = suites.cells(settings)
+    results = Results.load(settings.out)
+    waiting = suites.missing(cells, results)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("data", total=len(cells), completed=len(cells) - len(waiting))
+        suites.prepare(settings, lambda note: progress.update(task, description=note))
+
+        def show(cell: Cell, result: dict[str, Any]) -> None:
+            rate = f"[red]{result['error']}" if "error" in result else f"{result['rows_per_second']:>14,.0f} rows/s"
+            progress.console.print(f"{cell.label}: {rate}", highlight=False)
+            progress.update(task, advance=1)
+
+        try:
+            suites.run(settings, waiting, results, lambda cell: progress.update(task, description=cell.label), show)
+        finally:
+            report_path = write_report(settings.out)
+    print(report_path)
+    failed = [line for line in results.failed if line["suite"] == settings.suite]
+    if failed:
+        console.print(f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again")
+        raise typer.Exit(1)
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    from semistream.lab.cells import BenchmarkError
+
+    try:
+        return tuple(int(part.replace("_", "")) for part in _split(text))
+    except ValueError:
+        raise BenchmarkError(f"--batch-rows {text} must be numbers separated by commas, such as 200000,2000000") from None

@@ -1,0 +1,198 @@
+"""`results.jsonl` as one page: whether targets are met, plots and tables, how it was measured, and on what.
+
+The page needs no other file and no script, and is laid out for a narrow screen first. Places where arms gave different rows
+are named, and their times are not shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from semistream.budget import format_bytes
+from semistream.lab import plots, texts
+from semistream.lab.results import Group, Results, cell_of, disagreements, grouped
+from semistream.lab.targets import NATIVE, STATED_FOR, ratio, targets
+
+OURS = ("semistream", "sweep")
+BOUNDS = ("source", "passthrough", "reference")
+Column = tuple[str, Callable[[Group], str]]
+
+
+def write_report(directory: Path) -> Path:
+    """Make ``report.html`` from the results of a directory."""
+    path = directory / "run.json"
+    run = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
+    target = directory / "report.html"
+    target.write_text(make_page(Results.load(directory), run), encoding="utf-8")
+    return target
+
+
+def make_page(results: Results, run: dict[str, Any]) -> str:
+    """The page as text."""
+    differing = disagreements(results.done)
+    wrong = {one.place for one in differing}
+    usable = [result for result in results.done if cell_of(result).place not in wrong]
+    body = _notes("wrong", "Not shown, since arms gave different rows:", map(str, differing))
+    failures = (f"{cell_of(line).label}: {line['error']}" for line in results.failed)
+    body += _notes("note", "Could not be run:", failures)
+    for rows in sorted({result["params"]["rows"] for result in usable}, reverse=True):
+        body += _size(rows, [group for group in grouped(usable) if group.params["rows"] == rows])
+    used = {result["environment"] for result in usable}
+    facts = "".join(_environment(one) for key, one in run["environments"].items() if key in used)
+    return texts.PAGE.format(
+        style=texts.STYLE,
+        body=body or "<p>There are no results yet.</p>",
+        method=texts.METHOD,
+        environments=facts,
+        commands="".join(f"<pre>{escape(command)}</pre>" for command in run["commands"]),
+    )
+
+
+def _size(rows: int, groups: list[Group]) -> str:
+    """Everything about one number of master rows."""
+    text = f"<h2>{rows:,} master rows</h2>"
+    if rows != STATED_FOR:
+        text += f"<p class=note>A small run, to see that everything works. The targets are stated for {STATED_FOR:,} master rows.</p>"
+    lines = [
+        [escape(t.what), escape(t.wanted), escape(t.measured), "<span class=met>✓ met</span>" if t.met else "<span class=missed>✗ missed</span>"]
+        for t in targets(groups)
+    ]
+    if lines:
+        text += "<h3>Targets</h3>" + _table(["", "target", "measured", ""], lines, numbers=(1, 2))
+    return text + _spark(groups) + _core(groups) + _legend(groups)
+
+
+def _spark(groups: list[Group]) -> str:
+    text = ""
+    spark = [group for group in groups if group.suite == "spark"]
+    for stream, size, columns in sorted({_spark_place(group) for group in spark}, key=lambda place: (place[0], place[1])):
+        here = [group for group in spark if _spark_place(group) == (stream, size, columns)]
+        through = next((group for group in here if group.arm == "passthrough"), None)
+        natives = [group for group in here if group.arm in NATIVE]
+        best = max(natives, key=lambda group: group.rate, default=None)
+        columns_shown: list[Column] = [
+            ("× pass-through", lambda g, base=through: _ratio(g, base)),
+            ("× best native", lambda g, base=best: _ratio(g, base)),
+            ("workers' memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
+            ("hits", lambda g: _percent(g, "hit_ratio")),
+        ]
+        extra = "" if columns == "three" else f", {columns} columns"
+        text += f"<h3>Spark, {stream} stream, batches of {size:,} rows{extra}</h3>" + _plot_and_table(here, columns_shown)
+    return text
+
+
+def _spark_place(group: Group) -> tuple[str, int, str]:
+    return group.params["stream"], group.params["batch_rows"], group.params["columns"]
+
+
+def _core(groups: list[Group]) -> str:
+    text = ""
+    core = [group for group in groups if group.suite == "core" and group.arm != "build"]
+    for size in sorted({group.params["batch_rows"] for group in core}):
+        here = [group for group in core if group.params["batch_rows"] == size]
+        sweep = next((group for group in here if group.arm == "sweep" and not group.params["direct"]), None)
+        shown: list[Column] = [
+            ("× sweep", lambda g, base=sweep: _ratio(g, base)),
+            ("memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
+            ("DuckDB's limit", lambda g: _size_of(g, "memory_limit_bytes")),
+            ("cores used", lambda g: f"{g.median('cores_used') or 0:.2f}"),
+            ("hits", lambda g: _percent(g, "hit_ratio")),
+            ("read a row", _read_a_row),
+        ]
+        text += f"<h3>Core, no Spark, batches of {size:,} rows</h3>" + _plot_and_table(here, shown)
+    for group in groups:
+        if group.arm == "build":
+            seconds, peak = group.median("batch_seconds") or 0, group.median("peak_bytes") or 0
+            text += (
+                f"<h3>Store build</h3><p>{group.params['rows']:,} unsorted rows in {seconds:.1f} s ({plots.short(group.rate)} "
+                f"rows/s) with {format_bytes(peak)} of memory at most, {group.params['memory']} of it for sorting.</p>"
+            )
+    return text
+
+
+def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
+    ordered = sorted(groups, key=lambda group: -group.rate)
+    bars = [
+        plots.Bar(name_of(g), g.rate, *g.spread("rows_per_second"), color=_color(g.arm)) for g in ordered
+    ]
+    more = [column for column in more if any(column[1](group) != "–" for group in ordered)]
+    lines = []
+    for group in ordered:
+        low, high = group.spread("rows_per_second")
+        between = f"{plots.short(low)} – {plots.short(high)}" if len(group.results) > 1 else "–"
+        seconds = group.median("batch_seconds") or 0.0
+        lines.append([escape(name_of(group)), plots.short(group.rate), between, f"{seconds:.3g}", *(value(group) for _, value in more)])
+    header = ["arm", "rows/s", "range", "s a batch", *(name for name, _ in more)]
+    marked = [number for number, group in enumerate(ordered) if group.arm in OURS]
+    return plots.rate_bars(bars) + _table(header, lines, numbers=range(1, len(header)), marked=marked)
+
+
+def name_of(group: Group) -> str:
+    """The arm as a table names it."""
+    params = group.params
+    extra = [params["memory"]] if params.get("memory") and group.suite == "core" and group.arm != "reference" else []
+    extra += [f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}"] if params.get("threads") else []
+    extra += ["O_DIRECT"] if params.get("direct") else []
+    return ", ".join([group.arm.replace("_", " "), *extra])
+
+
+def _color(arm: str) -> str:
+    return plots.OURS if arm in OURS else plots.BOUND if arm in BOUNDS else plots.OTHERS
+
+
+def _ratio(group: Group, base: Group | None) -> str:
+    return "–" if base is None else f"{ratio(group, base):.2f}"
+
+
+def _size_of(group: Group, name: str) -> str:
+    value = group.median(name)
+    return "–" if value is None else format_bytes(value)
+
+
+def _percent(group: Group, name: str) -> str:
+    value = group.median(name)
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _read_a_row(group: Group) -> str:
+    value = group.median("bytes_read")
+    return "–" if value is None else format_bytes(value / (group.median("rows") or 1))
+
+
+def _legend(groups: Iterable[Group]) -> str:
+    arms = list(dict.fromkeys(group.arm for group in groups))
+    lines = [f"<li><b>{escape(arm.replace('_', ' '))}</b>: {texts.ARMS[arm]}</li>" for arm in texts.ARMS if arm in arms]
+    return f"<h3>The arms</h3><ul>{''.join(lines)}</ul>"
+
+
+def _table(header: list[str], lines: list[list[str]], numbers: Iterable[int] = (), marked: Iterable[int] = ()) -> str:
+    right, ours = set(numbers), set(marked)
+
+    def cells(tag: str, values: list[str]) -> str:
+        return "".join(f"<{tag}{' class=n' if i in right else ''}>{value}</{tag}>" for i, value in enumerate(values))
+
+    rows = "".join(f"<tr{' class=ours' if i in ours else ''}>{cells('td', line)}</tr>" for i, line in enumerate(lines))
+    return f"<div class=scroll><table><tr>{cells('th', header)}</tr>{rows}</table></div>"
+
+
+def _notes(kind: str, title: str, items: Iterable[str]) -> str:
+    lines = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f"<div class={kind}><b>{title}</b><ul>{lines}</ul></div>" if lines else ""
+
+
+def _environment(facts: dict[str, Any]) -> str:
+    disk = facts["disk"]
+    lines = [
+        ["processor", f"{escape(facts['cpu'])}, {facts['cores']} cores"],
+        ["memory", format_bytes(facts["memory_bytes"])],
+        ["disk", escape(f"{disk['kind']}, {disk['file_system']}, {disk['device']}")],
+        ["system", escape(facts["system"])],
+        ["Python, Java", escape(f"{facts['python']}, {facts['java']}")],
+        ["packages", escape(", ".join(f"{name} {version}" for name, version in facts["packages"].items()))],
+        ["commit", escape(facts["commit"] or "not from a repository")],
+    ]
+    return _table(["environment", facts["id"]], lines)

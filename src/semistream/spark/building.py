@@ -1,0 +1,93 @@
+"""A store from a Spark DataFrame, sorted by Spark: each partition writes its own base segment, the driver publishes.
+
+Rows get their code, are partitioned by ranges of it and sorted within; so the segments are disjoint and in key order,
+and the size of the master is bounded by the cluster, not by the driver. The store's path must be visible to all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.errors import ArgumentError
+from semistream.keys import KeyCodec
+from semistream.stores.building import Packer, new_segment, prepare, publish_build, stored_schema, with_keys
+from semistream.stores.manifest import SegmentEntry
+from semistream.stores.paged import MasterStore
+from semistream.stores.segment import SegmentWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CODE = "__semistream_code"
+_SIGN = np.uint64(1 << 63)
+
+
+def build(
+    df: DataFrame, path: Path, key: list[str], columns: list[str] | None, page_bytes: int, *, replace: bool, hash_bits: int
+) -> MasterStore:
+    """See `MasterStore.build`."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    if df.isStreaming:
+        raise ArgumentError("a store is built from a batch DataFrame; this one is streaming (use upsert in foreachBatch)")
+    chosen = with_keys(key, columns)
+    if chosen is not None:
+        missing = [name for name in chosen if name not in df.columns]
+        if missing:
+            raise ArgumentError(f"the DataFrame has no column {missing[0]!r}; its columns are {df.columns}")
+        df = df.select(*chosen)
+    schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key, None)
+    codec = KeyCodec([schema.field(name) for name in key], hash_bits)
+    previous = prepare(path, replace=replace)
+
+    with_code = StructType([*df.schema.fields, StructField(_CODE, LongType())])
+    coded = df.mapInArrow(_add_codes(codec, key), with_code)
+    kept = coded.where(f"{_CODE} is not null")
+    ordered = kept.repartitionByRange(_CODE).sortWithinPartitions(_CODE)
+    reports = ordered.mapInArrow(_write(schema, codec, path.resolve(), page_bytes), "report string").collect()
+    found = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
+    entries = [SegmentEntry(**report["entry"]) for report in found]
+    if not entries:  # an empty DataFrame: one empty base
+        entries = [SegmentWriter(new_segment(path), Packer(schema, codec).layout, page_bytes).finish("base")]
+    nulls = df.where(" or ".join(f"`{name.replace('`', '``')}` is null" for name in key)).count()
+    return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous)
+
+
+def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            codes, valid = codec.encode([batch.column(name) for name in key])
+            # Spark's longs are signed: with the sign bit turned, their order is that of the codes.
+            column = pa.array((codes ^ _SIGN).view(np.int64), mask=~valid)
+            yield pa.RecordBatch.from_arrays([*batch.columns, column], [*batch.schema.names, _CODE])
+
+    return run
+
+
+def _write(schema: pa.Schema, codec: KeyCodec, path: Path, page_bytes: int) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packer = Packer(schema, codec)
+        writer = SegmentWriter(new_segment(path), packer.layout, page_bytes)
+        first: int | None = None
+        with writer.removed_on_error():
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                block = packer.pack(batch.drop_columns([_CODE]))
+                first = int(block.codes[0]) if first is None else first
+                writer.append(block.codes, block.rows, block.lengths)
+            if first is None:
+                writer.abort()
+                return
+            entry = writer.finish("base")
+        yield pa.RecordBatch.from_pydict({"report": [json.dumps({"first": first, "entry": asdict(entry)})]})
+
+    return run

@@ -1,0 +1,336 @@
+"""``enrich``: a streaming or batch DataFrame in, the same rows with the master's columns out.
+
+A pure function from DataFrame to DataFrame: it works in any query, in foreachBatch and in batch jobs, and changes no configuration.
+Everything that can be checked is checked here, before Spark starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.budget import format_bytes, parse_bytes
+from semistream.contracts import JoinPlan, key_mapping
+from semistream.engine import open_store
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.joins._window import stream_row_bytes
+from semistream.planner.choice import Choice, choose_algorithm
+from semistream.spark.metrics import OBSERVATION, Metrics
+from semistream.spark.operator import CACHE_SHARE, Operator
+from semistream.spark.pins import refresh_seconds
+from semistream.spark.shared import remove_files
+from semistream.spark.transports import CARRIER, keys_function, rows_function, spark_arrow
+from semistream.stores import MasterStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TRANSPORTS = ("auto", "rows", "keys")
+ON_MISS = ("null", "drop", "fail")
+_LATER = ("redirect", "hold", "infer")
+# Bytes of the stream's other columns above which sending only the keys is quicker; docs/decisions/0004-spark-cache.md.
+KEYS_ABOVE_BYTES = 48
+_sessions: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    operator: Operator
+    plan: JoinPlan
+    choice: Choice
+    transport: str
+    why_transport: str
+    store: MasterStore
+
+
+def enrich(
+    df: DataFrame,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str],
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    on_miss: str = "null",
+    defaults: Mapping[str, Any] | None = None,
+    min_match_rate: float = 0.0,
+    min_match_rows: int = 100,
+    refresh: str = "every_batch",
+    master_version: int | str = "latest",
+    transport: str = "auto",
+    metrics: Metrics | None = None,
+    tasks_per_host: int | None = None,
+    direct: bool = False,
+    allow_empty: bool = False,
+) -> DataFrame:
+    """Join a streaming or batch DataFrame with a master store.
+
+    ``memory`` is the total for all Python workers of a host together ("256MB", or "10%" of the master). ``on`` is a column name, several,
+    or {stream column: master column}. ``on_miss`` says what becomes of a row without a match: "null" (default), "drop" or "fail";
+    ``defaults`` fill the master's columns of such rows. A match rate under ``min_match_rate`` in a task fails the batch
+    (tasks of fewer than ``min_match_rows`` rows are judged together). ``refresh`` is "every_batch", "never" or a time
+    such as "5 minutes"; a batch that is replayed reads the version it read before.
+    """
+    p = _prepare(
+        df,
+        store,
+        on=on,
+        how=how,
+        memory=memory,
+        algorithm=algorithm,
+        columns=columns,
+        suffix=suffix,
+        on_miss=on_miss,
+        defaults=defaults,
+        min_match_rate=min_match_rate,
+        min_match_rows=min_match_rows,
+        refresh=refresh,
+        master_version=master_version,
+        transport=transport,
+        tasks_per_host=tasks_per_host,
+        direct=direct,
+        allow_empty=allow_empty,
+    )
+    if metrics is not None and not isinstance(metrics, Metrics):
+        raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
+    return _by_rows(df, p, metrics) if p.transport == "rows" else _by_keys(df, p, metrics)
+
+
+def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **options: Any) -> str:
+    """What `enrich` with the same arguments would do: algorithm, transport, why, budget split, predicted rate."""
+    options.pop("metrics", None)
+    p = _prepare(df, store, **options)
+    prediction = p.choice.prediction
+    lines = [
+        f"enrich with {p.store.path} (version {p.store.version}, {p.store.rows:,} rows, {format_bytes(p.store.bytes)})",
+        f"  algorithm   {p.choice.join.name}: {p.choice.reason}",
+        f"  transport   {p.transport}: {p.why_transport}",
+        f"  memory      {format_bytes(p.operator.memory_bytes)} in total a host, for up to {p.operator.tasks} tasks at once",
+        *(f"              {name:<12} {format_bytes(size)}" for name, size in prediction.parts.items()),
+        f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {prediction.rows_per_second:,.0f} rows/s a core in the join "
+        f"({prediction.remark})",
+        f"  output      {', '.join(p.plan.output.names)}",
+        f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
+    ]
+    return "\n".join(lines)
+
+
+def _prepare(
+    df: DataFrame,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str],
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    on_miss: str = "null",
+    defaults: Mapping[str, Any] | None = None,
+    min_match_rate: float = 0.0,
+    min_match_rows: int = 100,
+    refresh: str = "every_batch",
+    master_version: int | str = "latest",
+    transport: str = "auto",
+    tasks_per_host: int | None = None,
+    direct: bool = False,
+    allow_empty: bool = False,
+) -> _Prepared:
+    choose("transport", transport, TRANSPORTS)
+    _check_policies(on_miss, how, min_match_rate, min_match_rows, tasks_per_host)
+    refresh_seconds(refresh)
+    opened = open_store(_at_version(store, master_version), allow_empty=allow_empty)
+    if on_miss == "drop" and how == "left":
+        how = "inner"
+    stream = _arrow_schema(df)
+    plan = JoinPlan.make(stream, opened.schema, opened.codec, on, how, columns, suffix, defaults)
+    memory_bytes = parse_bytes(memory, whole=opened.bytes)
+    tasks = tasks_per_host or _tasks(df)
+    choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
+    chosen, why = _choose_transport(transport, plan)
+    shape = {
+        "store": str(opened.path.resolve()),
+        "on": key_mapping(on),
+        "how": how,
+        "columns": plan.columns,
+        "suffix": suffix,
+        "defaults": dict(defaults or {}),
+        "memory_bytes": memory_bytes,
+        "algorithm": choice.join.name,
+        "on_miss": on_miss,
+        "min_match_rate": float(min_match_rate),
+        "min_match_rows": min_match_rows,
+        "refresh": refresh,
+        "planned_version": opened.version,
+        "fixed_version": master_version != "latest",
+        "tasks": tasks,
+        "direct": direct or opened.direct,
+        "allow_empty": allow_empty,
+        "output_types": tuple(str(plan.output.field(name).type) for name in plan.names),
+    }
+    # The cached rows of two transports differ (a key may be needed or not), so each has a cache of its own.
+    identity = hashlib.sha256(json.dumps([shape, chosen], default=str).encode()).hexdigest()[:12]
+    operator = Operator(**shape, application=_application(df), identity=identity)
+    return _Prepared(operator, plan, choice, chosen, why, opened)
+
+
+def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:
+    if on_miss in _LATER:
+        raise ArgumentError(f"on_miss={on_miss!r} is planned but not there yet; use one of {', '.join(map(repr, ON_MISS))}")
+    choose("on_miss", on_miss, ON_MISS)
+    if on_miss == "drop" and how not in ("left", "inner"):
+        raise ArgumentError(f"on_miss='drop' does not go with how={how!r}; it drops rows that how='left' would keep")
+    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
+    if rows < 1:
+        raise ArgumentError(f"min_match_rows={rows} must be at least 1")
+    if tasks is not None and tasks < 1:
+        raise ArgumentError(f"tasks_per_host={tasks} must be at least 1")
+
+
+def _at_version(store: MasterStore | str | os.PathLike[str], version: int | str) -> MasterStore | str | os.PathLike[str]:
+    if version == "latest":
+        return store.latest() if isinstance(store, MasterStore) else store
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
+    path = store.path if isinstance(store, MasterStore) else store
+    return MasterStore.open(path, version)
+
+
+def _arrow_schema(df: DataFrame) -> pa.Schema:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+
+    if not hasattr(df, "mapInArrow"):
+        raise ArgumentError(f"df is a {type(df).__name__}, not a Spark DataFrame")
+    names = df.columns
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"the stream has several columns named {', '.join(map(repr, twice))}; rename them")
+    try:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    except PySparkException:
+        # A column that Arrow cannot carry may still stay in the JVM; only keys have to cross.
+        fields = []
+        for item in df.schema.fields:
+            try:
+                fields.append(pa.field(item.name, to_arrow_type(item.dataType, timezone="UTC")))
+            except PySparkException as error:
+                raise SchemaError(f"stream column {item.name!r} of type {item.dataType.simpleString()} is not supported: {error}") from error
+        return pa.schema(fields)
+
+
+def _tasks(df: DataFrame) -> int:
+    """Tasks that may run at once on one host: the cores of an executor, as far as they are known."""
+    session = df.sparkSession
+    try:
+        configured = session.conf.get("spark.executor.cores", None)
+        master = session.conf.get("spark.master", "")
+        if configured and not str(master).startswith("local"):
+            return max(1, int(str(configured)))
+        return max(1, int(session.sparkContext.defaultParallelism))
+    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
+        return os.cpu_count() or 1
+
+
+def _application(df: DataFrame) -> str:
+    """A name for this application's files; they are removed when the driver ends."""
+    try:
+        name = str(df.sparkSession.sparkContext.applicationId)
+    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
+        name = _sessions.setdefault("connect", f"connect-{uuid.uuid4().hex[:12]}")
+    if name not in _sessions:
+        _sessions[name] = name
+        atexit.register(remove_files, name)
+    return name
+
+
+def _choose_transport(transport: str, plan: JoinPlan) -> tuple[str, str]:
+    if transport != "auto":
+        return transport, "asked for"
+    others = [field for field in plan.stream if field.name not in plan.on]
+    size = stream_row_bytes(pa.schema(others)) if others else 0
+    if plan.how in ("semi", "anti"):
+        return "keys", "a semi or anti join needs only the key"
+    if size > KEYS_ABOVE_BYTES:
+        return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"
+    return "rows", f"the stream's other columns take only about {size} bytes a row"
+
+
+def _spark_fields(plan: JoinPlan) -> list[Any]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField
+
+    fields = []
+    for column, name in zip(plan.columns, plan.names, strict=True):
+        kind = plan.master.field(column).type
+        try:
+            fields.append(StructField(name, from_arrow_type(spark_arrow(kind)), nullable=True))
+        except PySparkException as error:
+            raise SchemaError(
+                f"master column {column!r} of type {kind} has no counterpart in Spark; leave it out with columns=[...]"
+            ) from error
+    return fields
+
+
+def _by_rows(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    # Carrier rows hold nulls, so every column is nullable on the way.
+    stream = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in df.schema.fields]
+    schema = StructType([*stream, *_spark_fields(p.plan), StructField(CARRIER, StringType())])
+    joined = df.mapInArrow(rows_function(p.operator), schema)
+    if metrics is not None:
+        joined = metrics.watch(joined, _name(p), F.col(CARRIER))
+    return joined.where(F.col(CARRIER).isNull()).drop(CARRIER)
+
+
+def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+    many = p.plan.how in ("left", "inner") and not p.store.unique
+    fields = [*_spark_fields(p.plan), StructField("found", BooleanType()), StructField(CARRIER, StringType())]
+    answer = StructType(fields)
+    names = p.plan.stream_keys
+    function = keys_function(p.operator, names, many=many)
+    given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
+    function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
+    udf = arrow_udf(function, ArrayType(answer) if many else answer).asNondeterministic()
+    held = "_semistream_found"
+    looked_up = df.withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
+    if many:
+        looked_up = looked_up.withColumn(held, F.explode(held))
+    if metrics is not None:
+        looked_up = metrics.watch(looked_up, _name(p), F.col(f"{held}.{CARRIER}"))
+    found = F.col(f"{held}.found")
+    if p.plan.how in ("inner", "semi"):
+        looked_up = looked_up.where(found)
+    elif p.plan.how == "anti":
+        looked_up = looked_up.where(~found)
+    added = [F.col(held).getField(name).alias(name) for name in p.plan.names]
+    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *added)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _name(p: _Prepared) -> str:
+    return f"{OBSERVATION}-{p.operator.identity}"
+
+
+__all__ = ["CACHE_SHARE", "enrich", "explain"]

@@ -1,0 +1,135 @@
+"""Counters at the driver: a log line, a JSON-lines run log, and ``last`` and ``total`` for programs.
+
+Tasks send their counters in the data (see `transports`); Spark's ``observe`` collects them, also for batches without
+output, and a retried task counts once. A listener adds them up when the batch has finished.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semistream.stats import Stats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+OBSERVATION = "semistream"
+_log = logging.getLogger("semistream")
+
+
+class Metrics:
+    """Collects the counters of one or several enrichments.
+
+    Give it to ``enrich(..., metrics=handle)``. ``handle.last`` is the last batch, ``handle.total`` everything so far; for batch
+    DataFrames, call ``handle.collect()`` after the action.
+    """
+
+    def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
+        self.last = Stats()
+        self.total = Stats()
+        self.batches = 0
+        self.problem: Exception | None = None
+        self._run_log = Path(run_log) if run_log is not None else None
+        self._lock = threading.Lock()
+        self._names: set[str] = set()
+        self._observations: list[Observation] = []
+        self._listener = _listener(self)
+        self._spark = spark
+        spark.streams.addListener(self._listener)
+
+    def watch(self, frame: DataFrame, name: str, carrier: Any) -> DataFrame:
+        """Have Spark collect the reports in column ``carrier`` of a frame."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        reports = F.collect_list(carrier).alias("reports")
+        if frame.isStreaming:
+            self._names.add(name)
+            return frame.observe(name, reports)
+        observation = Observation(name)
+        self._observations.append(observation)
+        return frame.observe(observation, reports)
+
+    def collect(self) -> Stats:
+        """Take in the counters of batch DataFrames whose action has run."""
+        waiting, self._observations = self._observations, []
+        for observation in waiting:
+            self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
+        return self.total
+
+    def take(self, reports: list[str], about: dict[str, Any]) -> None:
+        """Add the reports of one batch: check the accounting, log, remember."""
+        stats = Stats()
+        for report in reports:
+            stats = stats + Stats(**json.loads(report))
+        with self._lock:
+            self.last = stats
+            self.total = self.total + stats
+            self.batches += 1
+        seconds = about.get("seconds")
+        rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
+        _log.info(
+            "batch %s: %s rows%s, %s matched, %s unmatched, hit ratio %.3f, %s pages read, master version %s",
+            about.get("batch"),
+            f"{stats.rows_in:,}",
+            rate,
+            f"{stats.matched:,}",
+            f"{stats.unmatched:,}",
+            stats.hit_ratio,
+            f"{stats.pages_read:,}",
+            stats.master_version,
+        )
+        if self._run_log is not None:
+            line = {"time": time.time(), **about, **stats.as_dict(), "hit_ratio": round(stats.hit_ratio, 6)}
+            with self._run_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        stats.check(f"batch {about.get('batch')}")
+
+    def progressed(self, progress: Any) -> None:
+        """Called by the listener when a batch has finished."""
+        for name in self._names & set(progress.observedMetrics):
+            reports = progress.observedMetrics[name]["reports"] or []
+            if not reports and progress.numInputRows == 0:
+                continue
+            duration = (progress.durationMs or {}).get("triggerExecution")
+            about = {
+                "query": str(progress.id),
+                "run": str(progress.runId),
+                "batch": progress.batchId,
+                "operator": name,
+                "seconds": duration / 1000 if duration else None,
+            }
+            try:
+                self.take(reports, about)
+            except Exception as error:  # noqa: BLE001 - Spark's listener bus would swallow it
+                self.problem = error
+                _log.error("%s", error)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._spark.streams.removeListener(self._listener)
+
+
+def _listener(metrics: Metrics) -> Any:
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            del event
+
+        def onQueryProgress(self, event: Any) -> None:
+            metrics.progressed(event.progress)
+
+        def onQueryIdle(self, event: Any) -> None:
+            del event
+
+        def onQueryTerminated(self, event: Any) -> None:
+            del event
+
+    return Listener()

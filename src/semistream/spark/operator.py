@@ -1,0 +1,172 @@
+"""The operator that runs inside Spark's tasks: everything it needs to know, and how one task runs.
+
+State belongs to modules, never to closures: Spark's Python workers are forked, live on between tasks and may change partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan
+from semistream.engine import open_store
+from semistream.errors import MatchRateError, SchemaError, UnmatchedRowError
+from semistream.joins import JOINS
+from semistream.joins._cache import TupleCache, cell_bytes
+from semistream.joins.sweep import Division, SweepJoin, SweepSettings
+from semistream.rows import Projection
+from semistream.spark import pins
+from semistream.spark.shared import SharedCache, file_prefix, place, remove_stale, shared_directory
+from semistream.stats import Stats
+from semistream.stores import MasterStore
+
+CACHE_SHARE = 0.75  # of what buffers leave; the windows of all tasks share the rest
+_MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One enrichment, as it is shipped to the workers."""
+
+    store: str
+    on: dict[str, str]
+    how: str
+    columns: tuple[str, ...]
+    suffix: str | None
+    defaults: dict[str, Any]
+    memory_bytes: int
+    algorithm: str
+    on_miss: str
+    min_match_rate: float
+    min_match_rows: int
+    refresh: str
+    planned_version: int
+    fixed_version: bool
+    tasks: int
+    direct: bool
+    allow_empty: bool
+    output_types: tuple[str, ...]
+    application: str
+    identity: str
+    reads_in_flight: int = 8
+
+    def version(self) -> int:
+        """The master's version for the running task's batch."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        if self.fixed_version or query is None or batch is None:
+            return self.planned_version
+        return pins.pinned_version(Path(self.store), query, int(batch), self.refresh, self.planned_version)
+
+    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
+        """The join's plan for a stream of this schema; a version whose columns changed since the query began is refused."""
+        how = how or self.how
+        defaults = self.defaults if how == "left" else {}
+        plan = JoinPlan.make(stream, store.schema, store.codec, self.on, how, self.columns, self.suffix, defaults)
+        types = tuple(str(plan.master.field(column).type) for column in self.columns)
+        if types != self.output_types:
+            raise SchemaError(
+                f"version {store.version} of {self.store} has other column types than version {self.planned_version}, with "
+                f"which the query began: {dict(zip(self.columns, types, strict=True))} instead of "
+                f"{dict(zip(self.columns, self.output_types, strict=True))}; restart the query to take them on"
+            )
+        return plan
+
+
+@dataclass
+class Task:
+    """A running task: its join, at one version of the master."""
+
+    operator: Operator
+    join: Join
+    cache: SharedCache | None
+
+    def finish(self) -> Stats:
+        """Check the accounting and what the user demanded; returns the task's counters."""
+        stats = self.join.stats
+        stats.check(f"enrich with {self.operator.store}")
+        self._check_misses(stats)
+        self._check_match_rate(stats)
+        if self.cache is not None:
+            stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+            stats.peak_bytes = stats.peak_bytes * self.operator.tasks + self.cache.used_bytes
+        return stats
+
+    def _check_misses(self, stats: Stats) -> None:
+        if self.operator.on_miss == "fail" and stats.unmatched:
+            sample = getattr(self.join, "unmatched_sample", [])
+            raise UnmatchedRowError(
+                f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {self.operator.store} "
+                f"(version {stats.master_version}), for example {', '.join(map(repr, sample))}; nothing of this batch is "
+                "written. Add the missing rows to the master, or use on_miss='null' or 'drop'"
+            )
+
+    def _check_match_rate(self, stats: Stats) -> None:
+        wanted, enough = self.operator.min_match_rate, self.operator.min_match_rows
+        if wanted <= 0 or stats.rows_in == 0:
+            return
+        rows, matched = stats.rows_in, stats.matched
+        if rows < enough:
+            rows, matched = self.cache.note_small_task(rows, matched, enough) if self.cache is not None else (0, 0)
+        if rows and matched / rows < wanted:
+            sample = getattr(self.join, "unmatched_sample", [])
+            raise MatchRateError(
+                f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {self.operator.store}, "
+                f"min_match_rate={wanted:g} asks for more; unmatched keys are for example {', '.join(map(repr, sample))}"
+            )
+
+
+_stores: dict[tuple[str, int, bool], MasterStore] = {}
+
+
+def _opened(operator: Operator, version: int) -> MasterStore:
+    """The store at a version; a worker keeps the two it used last."""
+    key = (operator.store, version, operator.direct)
+    if key not in _stores:
+        store = MasterStore.open(operator.store, version, direct=operator.direct)
+        open_store(store, allow_empty=operator.allow_empty)
+        while len(_stores) > 1:
+            _stores.pop(next(iter(_stores)))
+        _stores[key] = store
+    return _stores[key]
+
+
+@contextmanager
+def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> Iterator[Task]:
+    """Set a task up within the operator's budget, and give everything back afterwards."""
+    store = _opened(operator, operator.version())
+    plan = operator.plan(stream, store, how)
+    directory = shared_directory(operator.memory_bytes)
+    prefix = f"{file_prefix(operator.application)}-{operator.identity}"
+    with ExitStack() as stack:
+        stack.enter_context(place(directory, prefix, operator.tasks))
+        kind = JOINS[operator.algorithm]
+        if kind is not SweepJoin:
+            budget = Budget(max(1, operator.memory_bytes // operator.tasks))
+            yield Task(operator, kind(store, plan, budget), None)
+            return
+        division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
+        layout = Projection(store.layout, plan.needed).target
+        simple = store.unique and layout.fixed
+        size = cell_bytes(store, layout, simple=simple)
+        cache = None
+        if TupleCache.holds_anything(division.cache, size):
+            path = directory / f"{prefix}-cache-{'simple' if simple else 'chain'}"
+            if not path.exists():
+                remove_stale()
+            cache = SharedCache(path, division.cache, layout, size, simple=simple, version=store.version)
+            stack.callback(cache.close)
+            cache.advance(store.changed_since)
+        own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
+        settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
+        join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
+        yield Task(operator, join, cache)

@@ -1,0 +1,104 @@
+"""Which version of the master a micro-batch reads: pinned once, found again on replay.
+
+The first task of (query id, batch id) writes the pin by an exclusive link, the others read it; so do all tasks of a replay, also after a restart,
+whatever was published in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from pathlib import Path
+
+from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
+from semistream.stores.manifest import Manifest
+
+KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
+_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+
+
+def refresh_seconds(refresh: str) -> float | None:
+    """"every_batch" is 0, "never" is None, "5 minutes" is 300."""
+    if refresh == "every_batch":
+        return 0.0
+    if refresh == "never":
+        return None
+    found = _DURATION.fullmatch(refresh) if isinstance(refresh, str) else None
+    if found is None:
+        raise ArgumentError(f"refresh={refresh!r} is not known; use 'every_batch', 'never', or a time such as '5 minutes'")
+    return float(found.group(1)) * _SECONDS[found.group(2)]
+
+
+def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: int) -> int:
+    """The version for this batch; decided by the first task that asks.
+
+    ``planned`` is the version that was there when the query was written; "never" keeps it from the first batch on.
+    """
+    directory = root / "pins" / "".join(c if c.isalnum() or c == "-" else "_" for c in query)
+    path = directory / f"{batch:09d}.json"
+    found = _read(path)
+    if found is None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        version, since = _choose(root, directory, batch, refresh, planned)
+        _create(path, {"version": version, "since": since, "query": query, "batch": batch})
+        found = _read(path)
+        _forget(directory, batch)
+    assert found is not None
+    version = int(found["version"])
+    if version not in Manifest.versions(root):
+        raise StoreNotFoundError(
+            f"batch {batch} of query {query} was begun with version {version} of {root}, which is gone (vacuum?); "
+            "the replay cannot give the same rows. Restore it, or delete the pin "
+            f"{path} to accept the newest version"
+        )
+    return version
+
+
+def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: int) -> tuple[int, float]:
+    seconds = refresh_seconds(refresh)
+    now = time.time()
+    earlier = sorted(p for p in directory.glob("[0-9]*.json") if int(p.stem) < batch)
+    last = _read(earlier[-1]) if earlier else None
+    if last is not None and (seconds is None or now - float(last["since"]) < seconds):
+        return int(last["version"]), float(last["since"])
+    if seconds is None:
+        return planned, now
+    return Manifest.versions(root)[-1], now
+
+
+def _create(path: Path, content: dict[str, object]) -> None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass  # another task was first: its pin counts
+    finally:
+        temporary.unlink()
+
+
+def _read(path: Path) -> dict[str, float] | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        int(content["version"]), float(content["since"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptStoreError(f"{path} is damaged ({error}); delete it to let the batch choose the newest version") from error
+    return dict(content)
+
+
+def _forget(directory: Path, batch: int) -> None:
+    for path in directory.glob("[0-9]*.json"):
+        if int(path.stem) < batch - KEPT_BATCHES:
+            path.unlink(missing_ok=True)

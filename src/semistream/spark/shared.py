@@ -1,0 +1,212 @@
+"""One cache for all Python workers of a host, and a fixed number of places for their tasks.
+
+Spark moves partitions between worker processes, so a cache a worker would hold every hot key several times and be lost with the
+worker. Here the cache is one file in shared memory that every worker maps: many probe it at once under a shared lock,
+one at a time admits rows under an exclusive lock. It outlives any worker. A writer that dies in the middle leaves the
+``dirty`` mark behind, and the next one starts afresh.
+
+Places (locked files) bound how many tasks hold a window and buffers at once, so the sum stays within the budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semistream.errors import SemistreamError
+from semistream.joins._cache import TupleCache
+from semistream.rows import RowLayout
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - private files of mode 0600 inside
+_STALE_SECONDS = 6 * 3600
+_PATIENCE_SECONDS = 600
+
+
+def shared_directory(size: int) -> Path:
+    """Shared memory when it has room for ``size`` bytes, else the temporary directory on disk."""
+    try:
+        found = os.statvfs(_SHARED_MEMORY)
+        if found.f_bavail * found.f_frsize > size + (16 << 20) and os.access(_SHARED_MEMORY, os.W_OK):
+            return _SHARED_MEMORY
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir())
+
+
+def file_prefix(application: str) -> str:
+    """How the files of one application on this host begin."""
+    clean = "".join(c if c.isalnum() else "_" for c in application)
+    return f"semistream-{os.getuid()}-{clean}"
+
+
+def remove_files(application: str) -> None:
+    """Remove the files of an application; processes that still map them are not disturbed."""
+    for directory in {_SHARED_MEMORY, Path(tempfile.gettempdir())}:
+        for path in directory.glob(f"{file_prefix(application)}-*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove_stale() -> None:
+    """Remove what applications that are long gone left behind (a killed driver cannot clean up)."""
+    for path in _SHARED_MEMORY.glob(f"semistream-{os.getuid()}-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _STALE_SECONDS and _is_unlocked(path):
+                path.unlink()
+
+
+def _is_unlocked(path: Path) -> bool:
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _open_private(path: Path) -> int:
+    """Open or create a file that only this user may touch; links and foreign files are refused."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if os.fstat(fd).st_uid != os.getuid():
+        os.close(fd)
+        raise SemistreamError(f"{path} belongs to another user; remove it or set another temporary directory")
+    return fd
+
+
+@contextmanager
+def place(directory: Path, prefix: str, count: int) -> Iterator[int]:
+    """Hold one of ``count`` places while the body runs; waits for one if all are taken."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        for number in range(count):
+            fd = _open_private(directory / f"{prefix}-place{number}")
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                continue
+            try:
+                yield number
+            finally:
+                os.close(fd)  # also releases the lock
+            return
+        if time.monotonic() > deadline:
+            raise SemistreamError(
+                f"no place for this task within {_PATIENCE_SECONDS} s: {count} tasks share the memory of this join; "
+                "give enrich(..., tasks_per_host=N) the number of tasks that really run at once on a host"
+            )
+        time.sleep(0.01)
+
+
+class SharedCache(TupleCache):
+    """A tuple cache in a file that several processes map, at one version of the master."""
+
+    def __init__(self, path: Path, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool, version: int) -> None:
+        self.path = path
+        self.version = version
+        self._shape: dict[str, Any] = {"size": size, "cell_bytes": cell_bytes, "simple": simple}
+        self._fd = _open_private(path)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            fresh = os.fstat(self._fd).st_size != size
+            if fresh:
+                os.ftruncate(self._fd, 0)
+                # Reserved now: a write to shared memory that is full later would kill the process.
+                os.posix_fallocate(self._fd, 0, size)
+            super().__init__(mmap.mmap(self._fd, size), layout)
+            if fresh or not self.fits(**self._shape):
+                self._reset()
+            os.utime(self._fd)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _reset(self) -> None:
+        """Start afresh. The cells need no clearing: those above ``top`` are never looked at."""
+        self.format(**self._shape)
+        k, h = self._kernels, self.header
+        np.frombuffer(self._memory, np.uint8)[int(h[k.BUCKETS_AT]) : int(h[k.CELLS_AT])] = 0
+        h[k.DIRTY] = 0
+
+    def advance(self, changed_since: Any) -> None:
+        """Bring the cache to this task's version: drop the keys that changed, or everything when that is not known."""
+        k, h = self._kernels, self.header
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            if h[k.DIRTY]:
+                self._reset()
+            if h[k.VERSION] in (0, self.version):
+                h[k.VERSION] = self.version
+            elif h[k.VERSION] < self.version:
+                changed = changed_since(int(h[k.VERSION]))
+                h[k.DIRTY] = 1
+                if changed is None:
+                    self._reset()
+                else:
+                    self.discard(changed)
+                h[k.VERSION] = self.version
+                h[k.DIRTY] = 0
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    @property
+    def _usable(self) -> bool:
+        k, h = self._kernels, self.header
+        return bool(h[k.VERSION] == self.version and not h[k.DIRTY])
+
+    @contextmanager
+    def reading(self) -> Iterator[bool]:
+        """See `TupleCache.reading`: False while the cache is at another version, or damaged."""
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+        try:
+            yield self._usable
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """See `TupleCache.writing`; the dirty mark stays when the process dies in here."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            k, h = self._kernels, self.header
+            if h[k.DIRTY] and h[k.VERSION] == self.version:
+                self._reset()
+                h[k.VERSION] = self.version
+            if not self._usable:
+                yield False
+                return
+            h[k.DIRTY] = 1
+            yield True
+            h[k.DIRTY] = 0
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def note_small_task(self, rows: int, matched: int, enough: int) -> tuple[int, int]:
+        """Add a small task to a running sample of small tasks; returns the sample once it is large enough, else (0, 0)."""
+        k, h = self._kernels, self.header
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            rows += int(h[k.SMALL_ROWS])
+            matched += int(h[k.SMALL_MATCHED])
+            done = rows >= enough
+            h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = (0, 0) if done else (rows, matched)
+            return (rows, matched) if done else (0, 0)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor back; the mapping goes with the object."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

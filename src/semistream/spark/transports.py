@@ -1,0 +1,176 @@
+"""Two ways between Spark and the operator: whole rows (``rows``) or only the keys (``keys``).
+
+``rows`` is a mapInArrow: every column crosses to Python and back. ``keys`` is a scalar Arrow function over the key
+columns that returns the master's columns as a struct (or an array of structs where a key may have several rows): the
+stream's other columns never leave the JVM. Both run the same operator and give the same rows.
+
+Counters travel in the data: one carrier row a task (``rows``), or a field on one row a task (``keys``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.contracts import JoinPlan
+from semistream.errors import SchemaError
+from semistream.spark.operator import Operator, running
+
+CARRIER = "_semistream"
+_ROW = "__row"
+_BLOCK_ROWS = 1 << 19
+
+
+def spark_arrow(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type that Spark uses for a column of the master."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_large_string(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def rows_function(operator: Operator) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is None:
+            return
+        with running(operator, first.schema) as task:
+            plan: JoinPlan = task.join.plan
+            schema = pa.schema(
+                [*plan.stream, *(pa.field(f.name, spark_arrow(f.type)) for f in _added(plan)), pa.field(CARRIER, pa.string())]
+            )
+            for batch in task.join.join(itertools.chain([first], batches)):
+                columns = [_fitted(column, schema.field(i).type) for i, column in enumerate(batch.columns)]
+                yield pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows, pa.string())], schema=schema)
+            report = json.dumps(task.finish().as_dict())
+            empty = [pa.nulls(1, field.type) for field in schema][:-1]
+            yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
+
+    return run
+
+
+def _added(plan: JoinPlan) -> list[pa.Field]:
+    return [plan.output.field(name) for name in plan.names]
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type.equals(kind) else pc.cast(column, kind)
+
+
+def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callable[..., Iterator[pa.Array]]:
+    """The function for a scalar Arrow UDF over the key columns, which are called ``names`` in the stream."""
+
+    def run(arrays: Iterator[Any]) -> Iterator[pa.Array]:
+        first = next(arrays, None)
+        if first is None:
+            return
+        parts = first if isinstance(first, tuple) else (first,)
+        schema = pa.schema([*(pa.field(n, a.type) for n, a in zip(names, parts, strict=True)), pa.field(_ROW, pa.int64())])
+        how = "semi" if operator.how in ("semi", "anti") else "inner"
+        with running(operator, schema, how) as task:
+            if not many and not task.join.store.unique and how == "inner":
+                raise SchemaError(
+                    f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
+                    f"{operator.planned_version}, with which the query began, had not; restart the query, or use transport='rows'"
+                )
+            previous: tuple[pa.Array, list[int]] | None = None
+            for block, sizes in _blocks(itertools.chain([first], arrays), schema):
+                if previous is not None:
+                    yield from _cut(*previous)
+                answer = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
+                previous = (answer, sizes)
+            report = json.dumps(task.finish().as_dict())
+            if previous is not None:
+                yield from _cut(_with_report(previous[0], report), previous[1])
+
+    return run
+
+
+def _blocks(arrays: Iterator[Any], schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """Input arrays put together into blocks with row numbers, and the sizes they came in."""
+    parts: list[tuple[pa.Array, ...]] = []
+    rows = 0
+    for item in itertools.chain(arrays, [None]):
+        if item is not None:
+            part = item if isinstance(item, tuple) else (item,)
+            parts.append(part)
+            rows += len(part[0])
+        if parts and (item is None or rows >= _BLOCK_ROWS):
+            columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
+            block = pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
+            yield block, [len(part[0]) for part in parts]
+            parts, rows = [], 0
+
+
+def _looked_up(
+    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator, *, many: bool
+) -> pa.Array:
+    """The answer for each row of a block, in order, from the join's output, which comes in any order."""
+    table = pa.Table.from_batches(list(batches), plan.output)
+    found = table.column(_ROW).to_numpy()
+    added = [_fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names]
+    if many and operator.how in ("left", "inner"):
+        return _lists(found, added, rows, plan, operator)
+    place = np.full(rows, -1, np.int64)
+    place[found] = np.arange(len(found))
+    missing = place < 0
+    taken = [_default(c.take(pa.array(place, mask=missing)), missing, n, operator) for c, n in zip(added, plan.names, strict=True)]
+    return _struct(taken, list(plan.names), ~missing)
+
+
+def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
+    value = operator.defaults.get(name)
+    if value is None:
+        return column
+    return pc.if_else(pa.array(missing), pa.scalar(value, column.type), column)
+
+
+def _struct(columns: list[pa.Array], names: list[str], found: Any) -> pa.Array:
+    count = len(found)
+    fields = [*columns, pa.array(found), pa.nulls(count, pa.string())]
+    return pa.StructArray.from_arrays(fields, [*names, "found", CARRIER])
+
+
+def _lists(found: Any, added: list[pa.Array], rows: int, plan: JoinPlan, operator: Operator) -> pa.Array:
+    """One list of matches a row; a row without a match gets one entry that says so."""
+    counts = np.bincount(found, minlength=rows)
+    lonely = np.flatnonzero(counts == 0)
+    owner = np.concatenate([found, lonely])
+    order = np.argsort(owner, kind="stable")
+    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
+    missing = source < 0
+    taken = [_default(c.take(pa.array(source, mask=missing)), missing, n, operator) for c, n in zip(added, plan.names, strict=True)]
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.maximum(counts, 1), out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, list(plan.names), ~missing))
+
+
+def _with_report(answer: pa.Array, report: str) -> pa.Array:
+    """Put the task's report on the last row."""
+    values = answer.values if pa.types.is_list(answer.type) else answer
+    carrier = pa.concat_arrays([pa.nulls(len(values) - 1, pa.string()), pa.array([report])])
+    columns = [values.field(i) for i in range(values.type.num_fields - 1)]
+    names = [values.type.field(i).name for i in range(values.type.num_fields)]
+    changed = pa.StructArray.from_arrays([*columns, carrier], names)
+    if values is answer:
+        return changed
+    return pa.ListArray.from_arrays(answer.offsets, changed)
+
+
+def _cut(answer: pa.Array, sizes: list[int]) -> Iterator[pa.Array]:
+    start = 0
+    for size in sizes:
+        yield answer.slice(start, size)
+        start += size
