@@ -1,39 +1,41 @@
-"""The command line: every command calls one function of the library and shows what it returns.
+"""The command line: every command calls the library and shows what it returns.
 
 Errors of semistream are one message on standard error and exit code 2. Heavy imports wait until a command needs them.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.lab.commands import bench
+from semistream.lab.terminal import plain, progress_bars, show_facts, show_table, store_facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from semistream.stores import MasterStore
-    from semistream.stores.paged import Progress
 
-EXAMPLES = """
-[bold]Examples[/]
+EXAMPLES = """[bold]Examples[/]
 
-  semistream build products.parquet products --key id
-  semistream inspect products
-  semistream get products 1001 1002
-  semistream upsert products changes.csv
-  semistream bench core --quick
+[cyan]semistream build products.parquet products --key id[/]
+
+[cyan]semistream get products 1001 1002[/]
+
+[cyan]semistream upsert products changes.csv[/]
+
+[cyan]semistream bench core --quick[/]
 """
+# A negative number is a key, not an option.
+_KEYS = {"ignore_unknown_options": True}
 
 app = typer.Typer(
     name="semistream",
@@ -45,3 +47,213 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
+Keys = Annotated[
+    list[str], typer.Argument(metavar="KEY...", help="Keys; the parts of a composite key separated by commas.")
+]
+Memory = Annotated[
+    str, typer.Option("--memory", help="Memory for sorting; rows beyond it are spilled next to the store.")
+]
+
+
+def main() -> None:
+    """Entry point: run the command, turn our errors into one message."""
+    try:
+        app()
+    except (SemistreamError, OSError) as error:
+        print(f"semistream: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def options(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """Options that stand before a command."""
+    if version:
+        print(f"semistream {__version__}")
+        raise typer.Exit
+
+
+@app.command(rich_help_panel="Stores")
+def build(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="Parquet, CSV or Arrow: a file, or a directory of files.")
+    ],
+    store: Store,
+    key: Annotated[list[str], typer.Option("--key", help="A key column; several for a composite key.")],
+    column: Annotated[list[str] | None, typer.Option("--column", help="A column to store; by default all.")] = None,
+    memory: Memory = "512MB",
+    page_bytes: Annotated[
+        int | None, typer.Option("--page-bytes", help="Size of a page; the default suits most disks.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
+    ] = False,
+) -> None:
+    """Build a store from a table of any size, in any order.
+
+    Example: [cyan]semistream build sales.csv sales --key store --key product --column price[/]
+    """
+    from semistream.stores import MasterStore
+
+    more = {} if page_bytes is None else {"page_bytes": page_bytes}
+    with progress_bars() as progress:
+        built = MasterStore.build(
+            source, store, key=key, columns=column or None, memory=memory, replace=replace, progress=progress, **more
+        )
+    _say_version(built)
+
+
+@app.command(rich_help_panel="Stores")
+def inspect(
+    store: Store,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show schema, key, rows, pages, versions, sizes and what a read costs."""
+    from semistream.stores import MasterStore
+
+    facts = store_facts(MasterStore.open(store, version))
+    if as_json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show_facts(facts)
+
+
+@app.command(rich_help_panel="Stores")
+def verify(
+    store: Store,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+) -> None:
+    """Read every page and check its checksum."""
+    from semistream.stores import MasterStore
+
+    with progress_bars() as progress:
+        opened = MasterStore.open(store, version)
+        pages = opened.verify(progress)
+    print(f"{store}, version {opened.version}: {pages:,} pages are sound")
+
+
+@app.command(rich_help_panel="Stores", context_settings=_KEYS)
+def get(
+    store: Store,
+    keys: Keys,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+    shape: Annotated[str, typer.Option("--format", help="table, or json: one object a line.")] = "table",
+) -> None:
+    """Print the rows of some keys; exit code 1 when there are none.
+
+    Example: [cyan]semistream get sales 17,A-1004 17,A-1005 --format json[/]
+    """
+    choose("--format", shape, ("table", "json"))
+    from semistream.stores import MasterStore
+
+    opened = MasterStore.open(store, version)
+    rows = opened.get(_parsed(keys, opened)).to_pylist()
+    if shape == "json":
+        for row in rows:
+            print(json.dumps(row, default=plain))
+    elif rows:
+        show_table("", list(rows[0]), [[plain(value) for value in row.values()] for row in rows])
+    if not rows:
+        print("no row has such a key", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel="Stores")
+def upsert(
+    store: Store, source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Rows in the store's columns.")]
+) -> None:
+    """Replace all rows of the keys that SOURCE has by its rows, as a new version."""
+    from semistream.stores import MasterStore
+
+    _say_version(MasterStore.open(store).upsert(source))
+
+
+@app.command(rich_help_panel="Stores", context_settings=_KEYS)
+def delete(store: Store, keys: Keys) -> None:
+    """Remove all rows of some keys, as a new version."""
+    from semistream.stores import MasterStore
+
+    opened = MasterStore.open(store)
+    _say_version(opened.delete(_parsed(keys, opened)))
+
+
+@app.command(rich_help_panel="Stores")
+def compact(store: Store, memory: Memory = "512MB") -> None:
+    """Fold all changes into one file; older versions stay readable until `vacuum`."""
+    from semistream.stores import MasterStore
+
+    with progress_bars() as progress:
+        compacted = MasterStore.open(store).compact(memory, progress)
+    _say_version(compacted)
+
+
+@app.command(rich_help_panel="Stores")
+def vacuum(
+    store: Store, keep: Annotated[int, typer.Option("--keep", help="Versions to keep, the newest.")] = 2
+) -> None:
+    """Remove old versions and the files that only they used."""
+    from semistream.stores import MasterStore
+
+    for name in MasterStore.open(store).vacuum(keep):
+        print(f"removed {name}")
+
+
+@app.command(rich_help_panel="This machine")
+def doctor(
+    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
+    directory: Annotated[Path, typer.Option("--directory", help="Where stores will lie.")] = Path(),
+) -> None:
+    """Check what semistream needs here; exit code 1 when something is wrong."""
+    from semistream.lab.doctor import examine
+
+    checks = examine(directory, spark=spark)
+    marks = {"good": "[green]✓", "note": "[yellow]–", "bad": "[red]✗"}
+    show_table("", ["", "", ""], [[marks[check.state], check.name, check.said] for check in checks])
+    if any(check.state == "bad" for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel="This machine")
+def demo(
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Where its files go; by default a temporary one.")
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Products in the master.")] = 1_000_000,
+    quick: Annotated[bool, typer.Option("--quick", help="A shorter stream.")] = False,
+) -> None:
+    """A sales stream joined with products through Spark into a Delta table, watched live."""
+    raise typer.Exit(importlib.import_module("semistream.demo").run(directory, rows, quick))
+
+
+def _say_version(store: MasterStore) -> None:
+    from semistream.budget import format_bytes
+
+    print(
+        f"{store.path}: version {store.version}, {store.rows:,} rows on {store.pages:,} pages, "
+        f"{format_bytes(store.bytes)}"
+    )
+
+
+def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
+    """Keys typed on the command line, in the key's types."""
+    import pyarrow as pa
+
+    parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
+    for text, part in zip(texts, parts, strict=True):
+        if len(part) != len(store.key):
+            raise ArgumentError(
+                f"key {text!r} has {len(part)} parts, the key of {store.path} has {len(store.key)}: "
+                f"{','.join(store.key)}"
+            )
+    columns = {}
+    for name, values in zip(store.key, zip(*parts, strict=True), strict=True):
+        kind = store.schema.field(name).type
+        try:
+            columns[name] = pa.array(values, pa.string()).cast(kind)
+        except pa.ArrowException as error:
+            raise ArgumentError(
+                f"{', '.join(values)}: not all of this is a {kind}, the type of key {name!r}: {error}"
+            ) from error
+    return pa.table(columns)

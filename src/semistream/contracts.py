@@ -84,15 +84,21 @@ class JoinPlan:
 
     def _check_defaults(self) -> None:
         if self.defaults and self.how != "left":
-            raise ArgumentError(f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'")
+            raise ArgumentError(
+                f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"
+            )
         for name, value in self.defaults.items():
             if name not in self.names:
-                raise ArgumentError(f"defaults name {name!r}, which is no output column of the master; these are {list(self.names)}")
+                raise ArgumentError(
+                    f"defaults name {name!r}, which is no output column of the master; these are {list(self.names)}"
+                )
             kind = self.output.field(name).type
             try:
                 pa.scalar(value, kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise ArgumentError(f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}") from error
+                raise ArgumentError(
+                    f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}"
+                ) from error
 
     @cached_property
     def stream_keys(self) -> list[str]:
@@ -113,7 +119,10 @@ class JoinPlan:
     @cached_property
     def output(self) -> pa.Schema:
         """The schema of what goes out: all stream columns, then the master's, which are nullable."""
-        added = [pa.field(name, self.master.field(column).type) for column, name in zip(self.columns, self.names, strict=True)]
+        added = [
+            pa.field(name, self.master.field(column).type)
+            for column, name in zip(self.columns, self.names, strict=True)
+        ]
         return pa.schema([*self.stream, *added])
 
 

@@ -58,8 +58,9 @@ def make_join(
     opened = open_store(store, allow_empty=allow_empty)
     plan = JoinPlan.make(schema, opened.schema, opened.codec, on, how, columns, suffix, defaults)
     budget = Budget(memory, whole=opened.bytes)
-    kind = choose_algorithm(algorithm, opened, plan, budget.total).join
-    return kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings)
+    kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
+    made: Join = kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings)
+    return made
 
 
 def join(
@@ -78,8 +79,9 @@ def join(
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with a store; output batches come as soon as their rows are known, not in stream order.
 
-    ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name, several,
-    or {stream column: master column}. ``columns`` are the master's columns to add (default: all but the key).
+    ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name,
+    several, or {stream column: master column}. ``columns`` are the master's columns to add (default: all but the
+    key).
     """
     stream = iter(batches.to_batches() if isinstance(batches, pa.Table) else batches)
     first = next(stream, None)

@@ -1,8 +1,8 @@
 """Keys as 64-bit codes, so that every table, page and join handles one type.
 
-Integers, dates, timestamps, booleans, floats and decimals of up to 18 digits are their own 64-bit value: the code *is* the key
-(``exact``). Strings, binary, longer decimals and composite keys are hashed, and the real key is verified after the
-read: a collision is never a match.
+Integers, dates, timestamps, booleans, floats and decimals of up to 18 digits are their own 64-bit value: the code
+*is* the key (``exact``). Strings, binary, longer decimals and composite keys are hashed, and the real key is verified
+after the read: a collision is never a match.
 
 Equality is Spark's: NULL never matches, NaN = NaN, -0.0 = 0.0, strings by their bytes. The types of both sides must
 agree; nothing is cast silently.
@@ -17,6 +17,7 @@ agree; nothing is cast silently.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +194,7 @@ def _float_codes(column: pa.Array) -> Codes:
     return values.view(f"u{width}").astype(np.uint64)
 
 
-def _values(column: pa.Array, dtype: np.dtype[np.generic], count: int, per_value: int) -> npt.NDArray[np.generic]:
+def _values(column: pa.Array, dtype: np.dtype[np.generic], count: int, per_value: int) -> npt.NDArray[Any]:
     """The raw values, also where the column is null (whatever lies there)."""
     buffer = column.buffers()[1]
     if count == 0 or buffer is None:

@@ -127,9 +127,8 @@ class RowLayout:
         lengths = np.full(count, self.head, np.int64)
         variable = np.flatnonzero(self.widths == 0)
         columns = [_filled(batch.column(c)) for c in range(batch.num_columns)]
-        for c in variable:
-            data = columns[c]
-            kernels.add_lengths(*_offsets(data), lengths)
+        for position in variable:
+            kernels.add_lengths(*_offsets(columns[position]), lengths)
         if count and int(lengths.max()) >= _MAX_ROW_BYTES:
             raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
         offsets = np.zeros(count + 1, np.int64)

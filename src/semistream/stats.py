@@ -53,9 +53,9 @@ class Stats:
         accounted = self.matched + self.unmatched + self.held + self.shed + self.quarantined
         if self.rows_in != accounted:
             raise AccountingError(
-                f"{what}: {self.rows_in:,} rows came in, but {accounted:,} are accounted for (matched {self.matched:,}, "
-                f"unmatched {self.unmatched:,}, held {self.held:,}, shed {self.shed:,}, quarantined {self.quarantined:,}); "
-                "please report this"
+                f"{what}: {self.rows_in:,} rows came in, but {accounted:,} are accounted for (matched "
+                f"{self.matched:,}, unmatched {self.unmatched:,}, held {self.held:,}, shed {self.shed:,}, quarantined "
+                f"{self.quarantined:,}); please report this"
             )
 
     def as_dict(self) -> dict[str, int]:

@@ -165,7 +165,9 @@ class TupleCache:
         return index, rows, buffer
 
     def offer(self, codes: Codes, packed: PackedRows, first: Any, last: Any, least: int, longest: int) -> int:
-        """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were taken."""
+        """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were
+        taken.
+        """
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
         values = np.ascontiguousarray(starts + address_of(packed.buffer))

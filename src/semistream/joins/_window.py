@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from semistream.keys import Codes
 
-WORK_BYTES = 50  # a row's code (twice while batches are put together), its place in the order, its group, page and flags
+WORK_BYTES = (
+    50  # a row's code (twice while batches are put together), its place in the order, its group, page and flags
+)
 
 
 def stream_row_bytes(schema: pa.Schema) -> int:

@@ -91,6 +91,8 @@ class IndexNestedLoopJoin(Join):
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
         """See `Join.predict`."""
-        del plan, skew
+        del plan, memory_bytes, skew
         seconds = store.device.seconds(1, store.page_bytes) + _CPU_SECONDS
-        return Prediction(1 / seconds, 0.0, {"index": store.index_bytes, "buffer": store.largest_page}, "one read a tuple")
+        return Prediction(
+            1 / seconds, 0.0, {"index": store.index_bytes, "buffer": store.largest_page}, "one read a tuple"
+        )

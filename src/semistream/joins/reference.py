@@ -95,7 +95,9 @@ class ReferenceJoin(Join):
             self._sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
         yield from self._without_match(stream, matched)
 
-    def _pairs(self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any) -> Iterator[pa.RecordBatch]:
+    def _pairs(
+        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any
+    ) -> Iterator[pa.RecordBatch]:
         left = np.repeat(some, count[some])
         within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
         right = first[left] + within

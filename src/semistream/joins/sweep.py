@@ -6,20 +6,23 @@ Idea
        sorted by page and read by a plan: a gap is read through when its bytes cost less than a new request, several
        requests are in flight, the next chunk loads while this one is joined. Few misses make point reads, many one
        sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
-    3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves more
-       window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must go for it.
+    3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves
+    more
+       window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must go for
+       it.
     4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
        by a Bloom filter of the master's keys.
 
 Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
-    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share follows
-    the marginal gain, from the counts of the last sweep (see `_move_split`).
+    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share
+    follows the marginal gain, from the counts of the last sweep (see `_move_split`).
 
-The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for one
-    miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W, where
-    e is the elasticity of r: 0 for point reads (a miss costs the same however many wait), 1 for a full scan. Hence cache
-    key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1 and c = 0 this is
-    MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
+The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
+one
+    miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W,
+    where e is the elasticity of r: 0 for point reads (a miss costs the same however many wait), 1 for a full scan.
+    Hence cache key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1 and c
+    = 0 this is MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
 
 New: no published semi-stream join counts every arrival for admission, nor moves between point reads and a scan.
 """
@@ -175,7 +178,8 @@ class SweepJoin(Join):
     def _is_due(self) -> bool:
         if self.window.since is None:
             return False
-        # The next piece must fit as well, so the window counts as full at half its limit for wide rows, later for narrow ones.
+        # The next piece must fit as well, so the window counts as full at half its limit for wide rows, later for
+        # narrow ones.
         next_piece = self.window.bytes / self.window.rows * min(self.output.most_rows, self.window.rows)
         late = self._clock() - self.window.since > self.settings.wait_seconds
         return late or self.window.bytes + next_piece > self.window_limit
@@ -269,7 +273,9 @@ class SweepJoin(Join):
         whole = high - low == 1  # groups larger than a page are never cached
         present = np.zeros(len(waiting.codes), np.bool_)
         least = self._least_frequency() if full else 0
-        for index, packed in self.store.collect(waiting.codes, (low, high), self.reader, self.projection, self._staging):
+        for index, packed in self.store.collect(
+            waiting.codes, (low, high), self.reader, self.projection, self._staging
+        ):
             yield from waiting.pair(index, packed.addresses, self.output)
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
@@ -331,8 +337,8 @@ class SweepJoin(Join):
     def _move_split(self, miss_ratio: float) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
 
-        Cache : window = s : m·e, with m the miss ratio, e the elasticity, and s the hits gained when the cache grows by a
-        factor e: (1 - m)/(ln C + 0.58) on a Zipf stream of exponent 1, which is taken for granted here.
+        Cache : window = s : m·e, with m the miss ratio, e the elasticity, and s the hits gained when the cache grows
+        by a factor e: (1 - m)/(ln C + 0.58) on a Zipf stream of exponent 1, which is taken for granted here.
         """
         assert self.cache is not None
         gain = (1 - miss_ratio) / (math.log(max(2, self.cache.rows)) + 0.58)
@@ -378,7 +384,9 @@ class SweepJoin(Join):
         if self.window.rows:
             raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
         if self.stats.peak_bytes > self.budget.total:
-            raise InvariantError(f"sweep: peak of {self.stats.peak_bytes:,} bytes over a budget of {self.budget.total:,}")
+            raise InvariantError(
+                f"sweep: peak of {self.stats.peak_bytes:,} bytes over a budget of {self.budget.total:,}"
+            )
 
     @classmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
@@ -401,7 +409,13 @@ class SweepJoin(Join):
         apart = max(1e-9, 1 - touched / max(1, store.pages)) ** max(0.0, gap_pages)
         read = store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes) / window_rows
         seconds = HIT_SECONDS + (1 - hits) * (MISS_SECONDS + read)
-        shown = {"index": parts.index, "read buffer": parts.buffer, "output": parts.output, "cache": parts.cache, "window": parts.window}
+        shown = {
+            "index": parts.index,
+            "read buffer": parts.buffer,
+            "output": parts.output,
+            "cache": parts.cache,
+            "window": parts.window,
+        }
         return Prediction(1 / seconds, hits, shown, f"for a Zipf stream of exponent {skew:g}")
 
 

@@ -8,7 +8,7 @@ The memory intrinsics exist because the rows on a page are packed: numba's typed
 """
 
 # The intrinsics' bodies have the shape that numba's code generator calls for: (context, builder, signature, arguments).
-# ruff: noqa: ARG001, ANN001, ANN202
+# ruff: noqa: ARG001
 
 from collections.abc import Callable
 from typing import Any
@@ -99,4 +99,6 @@ def prefetch(typing_context, address):
 
 
 pread = types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.uint64, types.int64))
-preadv2 = types.ExternalFunction("preadv2", types.int64(types.int32, types.int64, types.int32, types.int64, types.int32))
+preadv2 = types.ExternalFunction(
+    "preadv2", types.int64(types.int32, types.int64, types.int32, types.int64, types.int32)
+)

@@ -1,14 +1,14 @@
 """The tuple cache H_R in one flat buffer, so that it can live in private or in shared memory alike.
 
-``[header int64 × 32 | buckets of 64 bytes | sketch u8 | cells]``. A key hashes to one bucket, a single cache line of ten ways:
-``[tag u8 × 10 | frequency u8 × 10 | pad | cell u32 × 10]``. A tag tells most absent keys without touching a cell; a
-full bucket gives up its least frequent entry, so finding, admitting and evicting touch one line of the table each.
-A value, the packed rows of one key, lies in one cell or in a chain of cells of equal size: no fragmentation.
+``[header int64 × 32 | buckets of 64 bytes | sketch u8 | cells]``. A key hashes to one bucket, a single cache line of
+ten ways: ``[tag u8 × 10 | frequency u8 × 10 | pad | cell u32 × 10]``. A tag tells most absent keys without touching a
+cell; a full bucket gives up its least frequent entry, so finding, admitting and evicting touch one line of the table
+each. A value, the packed rows of one key, lies in one cell or in a chain of cells of equal size: no fragmentation.
 
-A cell is ``[code u64 | state u8 | check u16 | pad | value length u32 | next cell u32 | bytes]``; where every value is one row of
-fixed width (``simple``), pad, length and next cell are left out. The check covers the whole cell: a damaged cell is a
-miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in the sketch
-(count-min, two counters a key, halved periodically).
+A cell is ``[code u64 | state u8 | check u16 | pad | value length u32 | next cell u32 | bytes]``; where every value is
+one row of fixed width (``simple``), pad, length and next cell are left out. The check covers the whole cell: a
+damaged cell is a miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in
+the sketch (count-min, two counters a key, halved periodically).
 """
 
 import numpy as np
@@ -53,7 +53,11 @@ _SKETCH_SEED = np.uint64(0xD6E8FEB86659FD93)
 
 @inline
 def _bucket(header, h):
-    return header.ctypes.data + header[BUCKETS_AT] + np.int64(((h & _LOW32) * np.uint64(header[BUCKETS])) >> _S32) * BUCKET_BYTES
+    return (
+        header.ctypes.data
+        + header[BUCKETS_AT]
+        + np.int64(((h & _LOW32) * np.uint64(header[BUCKETS])) >> _S32) * BUCKET_BYTES
+    )
 
 
 @inline

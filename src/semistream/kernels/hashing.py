@@ -77,7 +77,9 @@ def _step(h, word):  # type: ignore[no-untyped-def]
 
 @inline
 def checksum(address, count):  # type: ignore[no-untyped-def]
-    """Eight independent lanes of xor, multiply and rotate: about 20 GB/s in cache; any flipped bit changes the result."""
+    """Eight independent lanes of xor, multiply and rotate: about 20 GB/s in cache; any flipped bit changes the
+    result.
+    """
     h0, h1, h2, h3 = _P1, _P2, _P3, GOLDEN
     h4, h5, h6, h7 = _M1, _M2, _P1 ^ _P2, _P2 ^ _P3
     position = 0

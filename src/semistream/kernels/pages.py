@@ -1,8 +1,8 @@
 """Pages: packed rows in key order, found by binary search, guarded by a checksum.
 
 A page is ``[checksum u64 | rows u32 | used bytes u32 | position u64 | codes u64 × rows | row starts u32 × rows, only
-when rows vary in length | rows]``. The checksum covers everything after itself up to ``used``; ``position`` is the page's place
-in its file, so a page read from the wrong place is noticed too.
+when rows vary in length | rows]``. The checksum covers everything after itself up to ``used``; ``position`` is the
+page's place in its file, so a page read from the wrong place is noticed too.
 
 The tuples of one key share a page whenever they fit on one; a larger group begins a page of its own and runs on over
 the following pages. A single row larger than a page takes several strides by itself.
@@ -51,7 +51,8 @@ def _emit(target, strides, stride_bytes, position, rows, lengths, codes, first, 
 
 
 @kernel(
-    "void(int64[::1], int64[::1], uint64[::1], boolean, boolean, int64, int64, int64, int64, uint64[::1], int64[::1], int64[::1])"
+    "void(int64[::1], int64[::1], uint64[::1], boolean, boolean, int64, int64, int64, int64, uint64[::1], int64[::1],"
+    "int64[::1])"
 )
 def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_strides, position, firsts, starts, progress):
     """Write whole pages from rows in key order; rows that may still share a page with what follows stay unconsumed.
@@ -74,7 +75,21 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
             if used + size > capacity:
                 if strides + 1 > out_strides:
                     break
-                _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, i, fixed, firsts, starts, pages)
+                _emit(
+                    out + strides * stride_bytes,
+                    1,
+                    stride_bytes,
+                    position + strides,
+                    rows,
+                    lengths,
+                    codes,
+                    page_start,
+                    i,
+                    fixed,
+                    firsts,
+                    starts,
+                    pages,
+                )
                 pages += 1
                 strides += 1
                 page_start, used = i, 0
@@ -87,7 +102,21 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
         if used > 0 and page_start < i:
             if strides + 1 > out_strides:
                 break
-            _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, i, fixed, firsts, starts, pages)
+            _emit(
+                out + strides * stride_bytes,
+                1,
+                stride_bytes,
+                position + strides,
+                rows,
+                lengths,
+                codes,
+                page_start,
+                i,
+                fixed,
+                firsts,
+                starts,
+                pages,
+            )
             pages += 1
             strides += 1
             page_start, used = i, 0
@@ -98,7 +127,21 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
                     if strides + 1 > out_strides:
                         full = True
                         break
-                    _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, k, fixed, firsts, starts, pages)
+                    _emit(
+                        out + strides * stride_bytes,
+                        1,
+                        stride_bytes,
+                        position + strides,
+                        rows,
+                        lengths,
+                        codes,
+                        page_start,
+                        k,
+                        fixed,
+                        firsts,
+                        starts,
+                        pages,
+                    )
                     pages += 1
                     strides += 1
                     page_start, used = k, 0
@@ -107,7 +150,21 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
                     if strides + long > out_strides:
                         full = True
                         break
-                    _emit(out + strides * stride_bytes, long, stride_bytes, position + strides, rows, lengths, codes, k, k + 1, fixed, firsts, starts, pages)
+                    _emit(
+                        out + strides * stride_bytes,
+                        long,
+                        stride_bytes,
+                        position + strides,
+                        rows,
+                        lengths,
+                        codes,
+                        k,
+                        k + 1,
+                        fixed,
+                        firsts,
+                        starts,
+                        pages,
+                    )
                     pages += 1
                     strides += long
                     k += 1
@@ -119,7 +176,21 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
             break
         i = end
     if final and i == count and page_start < count and strides + 1 <= out_strides:
-        _emit(out + strides * stride_bytes, 1, stride_bytes, position + strides, rows, lengths, codes, page_start, count, fixed, firsts, starts, pages)
+        _emit(
+            out + strides * stride_bytes,
+            1,
+            stride_bytes,
+            position + strides,
+            rows,
+            lengths,
+            codes,
+            page_start,
+            count,
+            fixed,
+            firsts,
+            starts,
+            pages,
+        )
         pages += 1
         strides += 1
         page_start = count
@@ -175,7 +246,9 @@ def _lower_bound(page, count, code):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], uint64[::1], int64, int64[::1], int64[::1])")
 def match_pages(pages, wanted_from, wanted_to, codes, width, out_rows, out_index):
-    """For page p look up codes[wanted_from[p]:wanted_to[p]]; returns how many (row address, code index) pairs were found."""
+    """For page p look up codes[wanted_from[p]:wanted_to[p]]; returns how many (row address, code index) pairs were
+    found.
+    """
     found = 0
     for p in range(len(pages)):
         page = pages[p]
@@ -205,11 +278,12 @@ def collect(
     fd, buffer, last_range, ranges, first_page, pages, codes, width, columns, widths,
     slots, previous, head, new_slots, new_head, staging, staging_bytes, out_offsets, out_index, state,
 ):  # fmt: skip
-    """Read ranges, verify their pages, search them for the wanted codes and copy what is found, projected, to the staging.
+    """Read ranges, verify their pages, search them for the wanted codes and copy what is found, projected, to the
+    staging.
 
-    ``pages[p]`` = [file offset, bytes, position, first wanted code, last wanted code]. With fd < 0 the ranges lie in the buffer
-    already, at ranges[r, 2]; else each is read to the start of the buffer if the page cache has it. One pass over
-    memory that stays in the processor's cache, and no interpreter between two pages.
+    ``pages[p]`` = [file offset, bytes, position, first wanted code, last wanted code]. With fd < 0 the ranges lie in
+    the buffer already, at ranges[r, 2]; else each is read to the start of the buffer if the page cache has it. One
+    pass over memory that stays in the processor's cache, and no interpreter between two pages.
     """
     vector = np.empty(2, np.int64)
     while state[RANGE] < last_range:

@@ -26,8 +26,8 @@ def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, first_page):
     """Turn wanted pages (ascending file offsets) into read ranges, chunk by chunk; returns the number of ranges.
 
     A gap of at most ``gap`` bytes is read through; a range stays under ``longest``, what is read into one chunk under
-    ``chunk_bytes`` (a single larger page gets a chunk of its own). ranges[r] = [file offset, length, place in the chunk,
-    chunk]; the pages of range r are first_page[r] to first_page[r + 1].
+    ``chunk_bytes`` (a single larger page gets a chunk of its own). ranges[r] = [file offset, length, place in the
+    chunk, chunk]; the pages of range r are first_page[r] to first_page[r + 1].
     """
     n, chunk, used = 0, 0, 0
     for i in range(len(offsets)):

@@ -162,7 +162,9 @@ def take_variable(rows, previous_slot, head, offsets, out):
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def measure_projection(rows, columns, widths, slots, previous, lengths):
-    """Add the variable bytes of the kept columns to each row's length. ``previous[c]``: slot of the variable column before c, or -1."""
+    """Add the variable bytes of the kept columns to each row's length. ``previous[c]``: slot of the variable column
+    before c, or -1.
+    """
     for i in range(len(rows)):
         for k in range(len(columns)):
             column = columns[k]

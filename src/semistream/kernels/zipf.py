@@ -35,7 +35,9 @@ def _inverse(y, exponent):  # type: ignore[no-untyped-def]
 
 @kernel("void(int64, float64, uint64, int64, int64[::1])")
 def zipf_ranks(count, exponent, seed, start, out):
-    """Ranks 1 to ``count`` with probability proportional to rank**-exponent; ``start`` is the position in the stream."""
+    """Ranks 1 to ``count`` with probability proportional to rank**-exponent; ``start`` is the position in the
+    stream.
+    """
     low = _integral(1.5, exponent) - 1.0
     high = _integral(count + 0.5, exponent)
     accept = 2.0 - _inverse(_integral(2.5, exponent) - 2.0**-exponent, exponent)
@@ -54,7 +56,9 @@ def zipf_ranks(count, exponent, seed, start, out):
 
 @kernel("void(int64[::1], int64, uint64)")
 def permute(values, count, seed):
-    """Replace each value in [0, count) by its image under a random permutation (Feistel network, walked back into range)."""
+    """Replace each value in [0, count) by its image under a random permutation (Feistel network, walked back into
+    range).
+    """
     half = np.uint64(1)
     while np.uint64(1) << (np.uint64(2) * half) < np.uint64(count):
         half += np.uint64(1)

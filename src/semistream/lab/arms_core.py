@@ -1,8 +1,8 @@
 """The arms of `bench core`: our joins and DuckDB on the same batches, without Spark.
 
-A run is warm-up batches, timed batches and one more. Some of the warm-up and the last are checked: their rows go into a
-checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing but the join.
-Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
+A run is warm-up batches, timed batches and one more. Every second of the warm-up and the last are checked: their rows
+go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing but
+the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def _load_code(cell: Cell, data: BenchData) -> None:
 def _consume(arm: Arm, batch: pa.RecordBatch) -> None:
     rows = sum(out.num_rows for out in arm.join(batch))
     if rows != batch.num_rows:
-        raise BenchmarkError(f"{rows:,} rows came out of {batch.num_rows:,}; every stream row has exactly one match here")
+        raise BenchmarkError(
+            f"{rows:,} rows came out of {batch.num_rows:,}; every stream row has exactly one match here"
+        )
 
 
 def _timed(arm: Arm, batch: pa.RecordBatch) -> float:
@@ -184,7 +186,10 @@ def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
     source = data.unsorted()
     warm_page_cache(source)
     _load_code(Cell("core", "build", {"direct": True}), data)
-    with tempfile.TemporaryDirectory(dir=data.directory, prefix=".build-") as place, MemorySampler(os.getpid()) as sampler:
+    with (
+        tempfile.TemporaryDirectory(dir=data.directory, prefix=".build-") as place,
+        MemorySampler(os.getpid()) as sampler,
+    ):
         sampler.mark_idle()
         start = time.perf_counter()
         store = MasterStore.build(source, Path(place) / "store", key="key", memory=cell.params["memory"])

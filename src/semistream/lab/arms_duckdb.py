@@ -1,8 +1,8 @@
 """DuckDB as an arm: each batch joined by SQL with Parquet files, or with its own table that has a primary key.
 
-It gets what helps it: the batch registered as Arrow without a copy, the order of rows given up, results taken as Arrow from the
-relation. Its memory limit is our budget; where that is too little for it, the limit is doubled until the batch goes through, and the
-result says which limit it was.
+It gets what helps it: the batch registered as Arrow without a copy, the order of rows given up, results taken as Arrow
+from the relation. Its memory limit is our budget; where that is too little for it, the limit is doubled until the batch
+goes through, and the result says which limit it was.
 """
 
 from __future__ import annotations

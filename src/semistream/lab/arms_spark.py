@@ -1,11 +1,11 @@
 """The arms of `bench spark`: the same micro-batches through Spark's own joins and through `enrich`.
 
     source            read the stream and drop it: what Spark takes without us
-    passthrough       the stream through `mapInArrow` and back, unchanged: the bound of anything that goes through Python
+    passthrough       the stream through `mapInArrow` and back, unchanged: the bound of what goes through Python whole
     plain             a stream-static left join, as Spark plans it by itself
     bucketed          the same with a master bucketed and sorted by the key, and the batch hashed (`shuffle_hash`)
-    broadcast_stream  the batch broadcast to the master in `foreachBatch`. Spark cannot broadcast the preserved side of an
-                      outer join, so this is an inner join, equal here since every key has a match, which is checked
+    broadcast_stream  the batch broadcast to the master in `foreachBatch`. Spark cannot broadcast the preserved side of
+                      an outer join, so this is an inner join, equal here since every key has a match, as is checked
     semistream        `enrich`
 
 Every arm runs one query: large batches that fill caches, a few of the size measured, timed ones and a last one. All are
@@ -27,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BUCKETS, FILES_A_BATCH, BenchData, Stream, warm_page_cache
 from semistream.lab.memory import MemorySampler
-from semistream.lab.spark_joins import ARMS, Arm, load_code
+from semistream.lab.spark_joins import ARMS, load_code
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WORKERS = 2
-_JOIN_NODES = re.compile(r"\b((?:BroadcastHash|SortMerge|ShuffledHash|BroadcastNestedLoop)Join|MapInArrow|ArrowEvalPython)\b")
+_JOIN_NODES = re.compile(
+    r"\b((?:BroadcastHash|SortMerge|ShuffledHash|BroadcastNestedLoop)Join|MapInArrow|ArrowEvalPython)\b"
+)
 
 
 def stream_plan(params: dict[str, Any]) -> Stream:
@@ -95,10 +97,11 @@ class _Run:
 
     def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
         self.spark, self.params, self.place = spark, cell.params, place
-        self.arm: Arm = ARMS[cell.arm](spark, cell, data)
+        self.arm = ARMS[cell.arm](spark, cell, data, place)
         self.plan = stream_plan(cell.params)
         self.source = data.stream(self.plan)
-        self.columns = [*spark.read.parquet(str(self.source)).columns]
+        self.schema = spark.read.parquet(str(self.source)).schema
+        self.columns = list(self.schema.names)
         if self.arm.joins:
             self.columns += enriched(cell.params["columns"])
         self.first_timed = self.plan.large + self.params["warmup"]
@@ -111,20 +114,21 @@ class _Run:
 
     def result(self) -> dict[str, Any]:
         """Run the query to its end and sum it up."""
-        schema = self.spark.read.parquet(str(self.source)).schema
-        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_A_BATCH)
+        stream = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", FILES_A_BATCH)
         with MemorySampler(os.getpid(), workers=True) as sampler:
             if self.arm.in_python:
                 load_code(self.spark, _WORKERS)
             sampler.mark_idle()
             frame = self.arm.whole(stream.parquet(str(self.source)))
-            writer = frame.writeStream.foreachBatch(self._write).option("checkpointLocation", str(self.place / "checkpoint"))
+            writer = frame.writeStream.foreachBatch(self._write).option(
+                "checkpointLocation", str(self.place / "checkpoint")
+            )
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
             if not self.nodes:
                 self.nodes = _JOIN_NODES.findall(query._jsq.explainInternal(False))  # noqa: SLF001 - its text, not printed
             progress = [json.loads(one.json) for one in query.recentProgress]
-            details = self.arm.details()
+            details = self.arm.details(range(self.first_timed, self.after_timed))
         return {**self._summary(progress), **self._memory(sampler), "plan": self.nodes, **details}
 
     def _summary(self, progress: list[dict[str, Any]]) -> dict[str, Any]:
@@ -165,9 +169,6 @@ class _Run:
             self.nodes = _JOIN_NODES.findall(joined._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001
         mixed = functions.xxhash64(*self.columns).cast("decimal(38,0)")
         row = joined.agg(functions.count("*").alias("rows"), functions.sum(mixed).alias("mixed")).first()
-        assert row is not None
-        if row["rows"] != self.plan.sizes[number]:
-            raise BenchmarkError(f"{row['rows']:,} rows came out of {self.plan.sizes[number]:,}; every key has one match here")
+        if row is None or row["rows"] != self.plan.sizes[number]:
+            raise BenchmarkError(f"{row} came out of {self.plan.sizes[number]:,} rows; every key has one match here")
         self.checks[str(number)] = f"{row['rows']}:{row['mixed']}"
-
-

@@ -29,14 +29,20 @@ QUICK: dict[str, Any] = {
     "warmup": 5,
 }
 
-Rows = Annotated[int | None, typer.Option("--rows", help="Rows of the master. [default: 10000000; with --quick 1000000]")]
+Rows = Annotated[
+    int | None, typer.Option("--rows", help="Rows of the master. [default: 10000000; with --quick 1000000]")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Where results go. [default: runs/bench, runs/bench-quick]")]
-Data = Annotated[Path | None, typer.Option("--data", help="Where data is made and found again. [default: the user's cache]")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Where data is made and found again. [default: the user's cache]")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Small data, one repetition, few batches: minutes, not hours.")]
 Repetitions = Annotated[int | None, typer.Option("--repetitions", help="Runs of each arm. [default: 3]")]
 Arms = Annotated[str | None, typer.Option("--arms", help="Arms to run, separated by commas. [default: all]")]
 Batches = Annotated[int | None, typer.Option("--batches", help="Timed batches. [default: by batch size]")]
-Warmup = Annotated[int | None, typer.Option("--warmup", help="Batches that fill caches first. [default: by batch size]")]
+Warmup = Annotated[
+    int | None, typer.Option("--warmup", help="Batches that fill caches first. [default: by batch size]")
+]
 BatchRows = Annotated[str | None, typer.Option("--batch-rows", help="Batch sizes. [default: 200000,2000000]")]
 Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: three or all.")]
 
@@ -57,7 +63,11 @@ def core(
 ) -> None:
     """Our joins and DuckDB on batches, without Spark.
 
-    Examples: [bold]semistream bench core --quick[/] · [bold]semistream bench core --rows 10000000 --out results[/]
+    [bold]Examples[/]
+
+    [cyan]semistream bench core --quick[/]
+
+    [cyan]semistream bench core --arms sweep,duckdb_table --memory 10% --out results[/]
     """
     _run(
         "core",
@@ -87,12 +97,18 @@ def spark(
     batches: Batches = None,
     warmup: Warmup = None,
     batch_rows: BatchRows = None,
-    streams: Annotated[str, typer.Option("--streams", help="narrow (20-byte rows), wide (about 250), or both.")] = "narrow,wide",
+    streams: Annotated[
+        str, typer.Option("--streams", help="narrow (20-byte rows), wide (about 250), or both.")
+    ] = "narrow,wide",
     columns: Columns = "three",
 ) -> None:
     """Enrichment by semistream, and Spark's own joins, on the same stream.
 
-    Examples: [bold]semistream bench spark --quick[/] · [bold]semistream bench spark --arms passthrough,semistream --streams wide[/]
+    [bold]Examples[/]
+
+    [cyan]semistream bench spark --quick[/]
+
+    [cyan]semistream bench spark --arms passthrough,semistream --streams wide --out results[/]
     """
     _run(
         "spark",
@@ -118,7 +134,9 @@ def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl l
     from semistream.lab.report import write_report
 
     if not (directory / "results.jsonl").exists():
-        raise BenchmarkError(f"there is no results.jsonl in {directory}; run `semistream bench core --out {directory}` first")
+        raise BenchmarkError(
+            f"there is no results.jsonl in {directory}; run `semistream bench core --out {directory}` first"
+        )
     print(write_report(directory))
 
 
@@ -161,7 +179,9 @@ def run_suite(settings: Settings, console: Console) -> None:
     print(report_path)
     failed = [line for line in results.failed if line["suite"] == settings.suite]
     if failed:
-        console.print(f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again")
+        console.print(
+            f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again"
+        )
         raise typer.Exit(1)
 
 
@@ -175,4 +195,6 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(part.replace("_", "")) for part in _split(text))
     except ValueError:
-        raise BenchmarkError(f"--batch-rows {text} must be numbers separated by commas, such as 200000,2000000") from None
+        raise BenchmarkError(
+            f"--batch-rows {text} must be numbers separated by commas, such as 200000,2000000"
+        ) from None

@@ -1,6 +1,6 @@
 """What the arms read: made once for a number of rows, found again by its name, never half made.
 
-All of it comes from `ZipfWorkload`: keys follow Zipf's law with exponent 1 and are shuffled, so hot rows share no pages.
+All of it comes from `ZipfWorkload`: keys follow Zipf's law with exponent 1, shuffled, so that hot rows share no pages.
 
     unsorted/    the master as Parquet in random order: what a store is built from
     store/       the master store
@@ -12,6 +12,7 @@ All of it comes from `ZipfWorkload`: keys follow Zipf's law with exponent 1 and 
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -188,4 +189,4 @@ def _write_group(directory: Path, written: list[Any], table: pa.Table, count: in
 
 def _halves(rows: int) -> list[tuple[int, int]]:
     edges = [rows * i // FILES_A_BATCH for i in range(FILES_A_BATCH + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))

@@ -95,7 +95,10 @@ def _git(directory: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments],  # noqa: S607 - git is where the PATH says
-            capture_output=True, text=True, timeout=10, check=False,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,8 +1,8 @@
 """Memory as the kernel counts it: the proportional set size (PSS), sampled every 50 ms by a process of its own.
 
-PSS divides a page among those who map it, so a cache shared by several workers counts once. A process of its own neither
-slows the one that is measured nor counts in it. Each process has an idle baseline (code loaded, no data); its growth is
-its peak above that, and the growths are added up.
+PSS divides a page among those who map it, so a cache shared by several workers counts once. A process of its own
+neither slows the one that is measured nor counts in it. Each process has an idle baseline (code loaded, no data); its
+growth is its peak above that, and the growths are added up.
 
 >>> with MemorySampler(os.getpid()) as sampler:
 ...     sampler.mark_idle()
@@ -23,6 +23,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 INTERVAL_SECONDS = 0.05
 _TREE_SECONDS = 0.3  # how often new workers are looked for
@@ -54,13 +55,12 @@ def pss_bytes(pid: int) -> int | None:
 def python_workers(root: int) -> list[int]:
     """Spark's Python workers below a process: those that a pyspark daemon forked."""
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                stat = Path(f"/proc/{name}/stat").read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-            parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
     below = {root}
     size = 0
     while size != len(below):
@@ -156,29 +156,30 @@ class MemorySampler:
 
     def __init__(self, pid: int, *, workers: bool = False) -> None:
         self.usage = Usage()
-        self._command = [sys.executable, "-m", "semistream.lab.memory", str(pid), str(int(workers))]
-        self._process: subprocess.Popen[str] | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "semistream.lab.memory", str(pid), str(int(workers))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._ask("")
 
-    def __enter__(self) -> MemorySampler:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._answer()
+    def __enter__(self) -> Self:
         return self
 
     def mark_idle(self) -> None:
         """What is in memory now is the baseline."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write("idle\n")
-        self._process.stdin.flush()
-        self._answer()
+        self._ask("idle\n")
 
-    def _answer(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    def _ask(self, line: str) -> None:
+        """Say something and wait for the answer."""
+        given, said = self._process.stdin, self._process.stdout
+        if given is not None and said is not None:
+            given.write(line)
+            given.flush()
+            said.readline()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._process is not None
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         said, _ = self._process.communicate(timeout=30)
         if said:
             self.usage = Usage(**json.loads(said))

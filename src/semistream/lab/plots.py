@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 OURS, OTHERS, BOUND = "#0b6e99", "#9aa5ad", "#d7dde1"
 
@@ -26,7 +27,12 @@ def rate_bars(bars: Sequence[Bar]) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {"svg.fonttype": "none", "svg.hashsalt": repr(bars), "font.family": "sans-serif", "font.size": 12}
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": repr(bars),
+        "font.family": "sans-serif",
+        "font.size": 12,
+    }
     with mpl.rc_context(settings):
         figure = Figure(figsize=(6.0, 0.55 + 0.42 * len(bars)), layout="constrained")
         FigureCanvasSVG(figure)

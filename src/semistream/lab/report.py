@@ -1,13 +1,14 @@
 """`results.jsonl` as one page: whether targets are met, plots and tables, how it was measured, and on what.
 
-The page needs no other file and no script, and is laid out for a narrow screen first. Places where arms gave different rows
-are named, and their times are not shown.
+The page needs no other file and no script, and is laid out for a narrow screen first. Places where arms gave different
+rows are named, and their times are not shown.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,14 @@ def _size(rows: int, groups: list[Group]) -> str:
     """Everything about one number of master rows."""
     text = f"<h2>{rows:,} master rows</h2>"
     if rows != STATED_FOR:
-        text += f"<p class=note>A small run, to see that everything works. The targets are stated for {STATED_FOR:,} master rows.</p>"
+        text += f"<p class=note>A small run. The targets are stated for {STATED_FOR:,} master rows.</p>"
     lines = [
-        [escape(t.what), escape(t.wanted), escape(t.measured), "<span class=met>✓ met</span>" if t.met else "<span class=missed>✗ missed</span>"]
+        [
+            escape(t.what),
+            escape(t.wanted),
+            escape(t.measured),
+            "<span class=met>✓ met</span>" if t.met else "<span class=missed>✗ missed</span>",
+        ]
         for t in targets(groups)
     ]
     if lines:
@@ -69,19 +75,23 @@ def _size(rows: int, groups: list[Group]) -> str:
 def _spark(groups: list[Group]) -> str:
     text = ""
     spark = [group for group in groups if group.suite == "spark"]
-    for stream, size, columns in sorted({_spark_place(group) for group in spark}, key=lambda place: (place[0], place[1])):
+    for stream, size, columns in sorted(
+        {_spark_place(group) for group in spark}, key=lambda place: (place[0], place[1])
+    ):
         here = [group for group in spark if _spark_place(group) == (stream, size, columns)]
         through = next((group for group in here if group.arm == "passthrough"), None)
         natives = [group for group in here if group.arm in NATIVE]
         best = max(natives, key=lambda group: group.rate, default=None)
         columns_shown: list[Column] = [
-            ("× pass-through", lambda g, base=through: _ratio(g, base)),
-            ("× best native", lambda g, base=best: _ratio(g, base)),
+            ("× pass-through", partial(_ratio, base=through)),
+            ("× best native", partial(_ratio, base=best)),
             ("workers' memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
             ("hits", lambda g: _percent(g, "hit_ratio")),
         ]
         extra = "" if columns == "three" else f", {columns} columns"
-        text += f"<h3>Spark, {stream} stream, batches of {size:,} rows{extra}</h3>" + _plot_and_table(here, columns_shown)
+        text += f"<h3>Spark, {stream} stream, batches of {size:,} rows{extra}</h3>" + _plot_and_table(
+            here, columns_shown
+        )
     return text
 
 
@@ -96,7 +106,7 @@ def _core(groups: list[Group]) -> str:
         here = [group for group in core if group.params["batch_rows"] == size]
         sweep = next((group for group in here if group.arm == "sweep" and not group.params["direct"]), None)
         shown: list[Column] = [
-            ("× sweep", lambda g, base=sweep: _ratio(g, base)),
+            ("× sweep", partial(_ratio, base=sweep)),
             ("memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
             ("DuckDB's limit", lambda g: _size_of(g, "memory_limit_bytes")),
             ("cores used", lambda g: f"{g.median('cores_used') or 0:.2f}"),
@@ -107,25 +117,33 @@ def _core(groups: list[Group]) -> str:
     for group in groups:
         if group.arm == "build":
             seconds, peak = group.median("batch_seconds") or 0, group.median("peak_bytes") or 0
+            sorting = group.params["memory"]
             text += (
-                f"<h3>Store build</h3><p>{group.params['rows']:,} unsorted rows in {seconds:.1f} s ({plots.short(group.rate)} "
-                f"rows/s) with {format_bytes(peak)} of memory at most, {group.params['memory']} of it for sorting.</p>"
+                f"<h3>Store build</h3><p>{group.params['rows']:,} unsorted rows in {seconds:.1f} s "
+                f"({plots.short(group.rate)} rows/s) with "
+                f"{format_bytes(peak)} of memory at most, {sorting} of it for sorting.</p>"
             )
     return text
 
 
 def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
     ordered = sorted(groups, key=lambda group: -group.rate)
-    bars = [
-        plots.Bar(name_of(g), g.rate, *g.spread("rows_per_second"), color=_color(g.arm)) for g in ordered
-    ]
+    bars = [plots.Bar(name_of(g), g.rate, *g.spread("rows_per_second"), color=_color(g.arm)) for g in ordered]
     more = [column for column in more if any(column[1](group) != "–" for group in ordered)]
     lines = []
     for group in ordered:
         low, high = group.spread("rows_per_second")
         between = f"{plots.short(low)} – {plots.short(high)}" if len(group.results) > 1 else "–"
         seconds = group.median("batch_seconds") or 0.0
-        lines.append([escape(name_of(group)), plots.short(group.rate), between, f"{seconds:.3g}", *(value(group) for _, value in more)])
+        lines.append(
+            [
+                escape(name_of(group)),
+                plots.short(group.rate),
+                between,
+                f"{seconds:.3g}",
+                *(value(group) for _, value in more),
+            ]
+        )
     header = ["arm", "rows/s", "range", "s a batch", *(name for name, _ in more)]
     marked = [number for number, group in enumerate(ordered) if group.arm in OURS]
     return plots.rate_bars(bars) + _table(header, lines, numbers=range(1, len(header)), marked=marked)

@@ -1,6 +1,6 @@
-"""One cell in a process of its own: `python -m semistream.lab.run_once DATA '<json of the cell>'` prints one JSON object.
+"""One cell in a process of its own: `python -m semistream.lab.run_once DATA '<json cell>'` prints one JSON object.
 
-What it prints goes to standard output as the last line; everything else, Spark's log among it, to standard error.
+The result is the last line of standard output; everything else, Spark's log among it, goes to standard error.
 """
 
 from __future__ import annotations

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.lab.cells import Cell, enriched
+from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BUCKETS, BenchData
+from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,16 +23,16 @@ _METRICS_SECONDS = 10.0
 
 
 class Arm:
-    """What an arm does to the streaming frame as a whole, and to each batch; here nothing, which is the arm `source`."""
+    """What an arm does to the streaming frame, and to each batch; here nothing, which is the arm `source`."""
 
     joins = False
     in_python = False
     each_joins = False
 
-    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
-        self.spark, self.data = spark, data
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
+        self.spark, self.data, self.place = spark, data, place
         self.columns = enriched(cell.params["columns"])
-        self.memory = cell.params.get("memory")
+        self.memory: str = cell.params.get("memory", "10%")
         self.reads: Path | None = None
 
     def whole(self, stream: DataFrame) -> DataFrame:
@@ -40,8 +43,9 @@ class Arm:
         """What is done to a batch in `foreachBatch`."""
         return batch
 
-    def details(self) -> dict[str, Any]:
-        """What else the result should say."""
+    def details(self, timed: range) -> dict[str, Any]:
+        """What else the result should say; ``timed`` are the numbers of the timed batches."""
+        del timed
         return {}
 
 
@@ -60,8 +64,8 @@ class Plain(Arm):
 
     joins = True
 
-    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
-        super().__init__(spark, cell, data)
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
+        super().__init__(spark, cell, data, place)
         self.reads = data.master()
         self.master = spark.read.parquet(str(self.reads)).select("key", *self.columns)
 
@@ -75,8 +79,8 @@ class Bucketed(Arm):
 
     joins = True
 
-    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
-        super().__init__(spark, cell, data)
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
+        super().__init__(spark, cell, data, place)
         self.reads = data.bucketed()
         columns = spark.read.parquet(str(self.reads)).schema
         declared = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
@@ -113,31 +117,46 @@ class Semistream(Arm):
     joins = True
     in_python = True
 
-    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData) -> None:
-        super().__init__(spark, cell, data)
+    def __init__(self, spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> None:
+        super().__init__(spark, cell, data, place)
         from semistream.spark import Metrics
 
-        self.metrics = Metrics(spark)
+        self.run_log = place / "run.jsonl"
+        self.metrics = Metrics(spark, self.run_log)
 
     def whole(self, stream: DataFrame) -> DataFrame:
         """See `Arm.whole`."""
         from semistream.spark import enrich
 
         return enrich(
-            stream, self.data.store(), on="key", how="left", memory=self.memory, columns=self.columns, metrics=self.metrics
+            stream,
+            self.data.store(),
+            on="key",
+            how="left",
+            memory=self.memory,
+            columns=self.columns,
+            metrics=self.metrics,
         )
 
-    def details(self) -> dict[str, Any]:
-        """The counters of the whole query, once they have arrived."""
+    def details(self, timed: range) -> dict[str, Any]:
+        """The budget, and the counters of the timed batches once they have arrived."""
         from semistream.budget import parse_bytes
         from semistream.lab.arms_core import counted
         from semistream.stores import MasterStore
 
         end = time.monotonic() + _METRICS_SECONDS
-        while time.monotonic() < end and not self.metrics.total.rows_in:
-            time.sleep(0.1)
-        budget = parse_bytes(self.memory, whole=MasterStore.open(self.data.store()).bytes)
-        return {"budget_bytes": budget, **counted(self.metrics.total)}
+        while time.monotonic() < end and self.metrics.batches <= timed.stop:
+            time.sleep(0.05)
+        if self.metrics.problem is not None:
+            raise self.metrics.problem
+        names = {item.name for item in fields(Stats)}
+        total, seen = Stats(), 0
+        for line in map(json.loads, self.run_log.read_text(encoding="utf-8").splitlines()):
+            if line["batch"] in timed:
+                total, seen = total + Stats(**{name: line[name] for name in names}), seen + 1
+        if seen != len(timed):
+            raise BenchmarkError(f"counters of {seen} of {len(timed)} timed batches arrived")
+        return {"budget_bytes": parse_bytes(self.memory, MasterStore.open(self.data.store()).bytes), **counted(total)}
 
 
 def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,7 +182,7 @@ def with_code(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-ARMS: dict[str, Callable[[SparkSession, Cell, BenchData], Arm]] = {
+ARMS: dict[str, Callable[[SparkSession, Cell, BenchData, Path], Arm]] = {
     "source": Arm,
     "passthrough": PassThrough,
     "plain": Plain,

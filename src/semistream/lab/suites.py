@@ -1,7 +1,7 @@
 """The grid of each suite, and running it: every cell a fresh process, arms in another order in each repetition.
 
-Arms of one place (same stream, same batches) follow each other, so that a change of the machine's mood hits all of them;
-each repetition starts with another arm. Cells that the file of results has already are not run again.
+Arms of one place (same stream, same batches) follow each other, so that a change of the machine's mood hits all of
+them; each repetition starts with another arm. Cells that the file of results has already are not run again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,9 @@ class Settings:
             "warmup": self.warmup,
             "columns": self.columns,
         }
-        return " ".join([f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)])
+        return " ".join(
+            [f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)]
+        )
 
     def timed_batches(self, size: int) -> int:
         """How many batches are timed: about as many rows as make several seconds."""
@@ -139,7 +142,10 @@ def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]
                 "warmup": 3,
                 "batches": settings.timed_batches(size),
             }
-            yield [(arm, {**common, **({"memory": settings.memory[0]} if arm == "semistream" else {})}) for arm in settings.arms]
+            yield [
+                (arm, {**common, **({"memory": settings.memory[0]} if arm == "semistream" else {})})
+                for arm in settings.arms
+            ]
 
 
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
@@ -163,7 +169,7 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
         from semistream.lab.arms_spark import stream_plan
 
         plans = {stream_plan(cell.params) for cell in cells(settings)}
-        steps += [(f"the stream {plan.name}", lambda plan=plan: data.stream(plan)) for plan in sorted(plans, key=str)]
+        steps += [(f"the stream {plan.name}", partial(data.stream, plan)) for plan in sorted(plans, key=str)]
     for what, step in steps:
         note(f"data: {what}")
         step()

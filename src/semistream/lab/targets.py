@@ -1,7 +1,7 @@
 """What the benchmark has to reach, and whether it does.
 
-A ratio of two arms is the median of the ratios of each repetition: both ran within the same minutes, so the machine's mood
-is mostly divided out.
+A ratio of two arms is the median of the ratios of each repetition: both ran within the same minutes, so the machine's
+mood is mostly divided out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _spark(groups: list[Group]) -> Iterator[Target]:
         ("wide", 200_000, 0.95, None),
         ("wide", 2_000_000, 1.2, None),
     ):
-        here = [g for g in groups if g.suite == "spark" and (g.params["stream"], g.params["batch_rows"]) == (stream, size)]
+        here = [
+            g for g in groups if g.suite == "spark" and (g.params["stream"], g.params["batch_rows"]) == (stream, size)
+        ]
         ours = _one(here, "semistream", memory=_MEMORY)
         where = f"Spark, {stream} stream, {size:,}-row batches"
         through = _one(here, "passthrough")
@@ -68,7 +70,9 @@ def _core(groups: list[Group]) -> Iterator[Target]:
         if warm is None:
             continue
         yield Target(f"{where}: sweep, warm", "≥ 4.00 M rows/s", f"{warm.rate / 1e6:.2f} M rows/s", warm.rate >= 4e6)
-        ducks = [g for g in here if g.arm.startswith("duckdb") and g.params["threads"] == 1 and g.params["memory"] == _MEMORY]
+        ducks = [
+            g for g in here if g.arm.startswith("duckdb") and g.params["threads"] == 1 and g.params["memory"] == _MEMORY
+        ]
         if ducks:
             best = max(ducks, key=lambda group: group.rate)
             yield _at_least(f"{where}: sweep against DuckDB's best ({best.arm})", against_duckdb, ratio(warm, best))
@@ -97,8 +101,8 @@ def _memory(groups: list[Group]) -> Iterator[Target]:
         bound = budget * _MEMORY_SHARE + workers * _MEMORY_WORKER
         extra = " O_DIRECT," if group.params.get("direct") else ""
         what = (
-            f"memory of {group.arm}, {group.params['stream']} stream, {group.params['batch_rows']:,}-row batches,{extra} "
-            f"budget {group.params['memory']} = {format_bytes(budget)}"
+            f"memory of {group.arm}, {group.params['stream']} stream, {group.params['batch_rows']:,}-row batches,"
+            f"{extra} budget {group.params['memory']} = {format_bytes(budget)}"
         )
         yield Target(what, f"≤ {format_bytes(bound)}", format_bytes(growth), growth <= bound)
 

@@ -35,7 +35,9 @@ def choose_algorithm(
         return Choice(kind, reason, kind.predict(store, plan, memory_bytes, skew))
     least = sweep.least_bytes(store, plan)
     if least > memory_bytes:
-        raise MemoryBudgetError(f"memory={memory_bytes:,} bytes is too small for this master: give at least {least:,} bytes")
+        raise MemoryBudgetError(
+            f"memory={memory_bytes:,} bytes is too small for this master: give at least {least:,} bytes"
+        )
     return Choice(
         sweep,
         f"the columns needed take about {whole:,} bytes, more than half of the budget of {memory_bytes:,}: "

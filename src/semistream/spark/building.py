@@ -30,14 +30,23 @@ _SIGN = np.uint64(1 << 63)
 
 
 def build(
-    df: DataFrame, path: Path, key: list[str], columns: list[str] | None, page_bytes: int, *, replace: bool, hash_bits: int
+    df: DataFrame,
+    path: Path,
+    key: list[str],
+    columns: list[str] | None,
+    page_bytes: int,
+    *,
+    replace: bool,
+    hash_bits: int,
 ) -> MasterStore:
     """See `MasterStore.build`."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import LongType, StructField, StructType
 
     if df.isStreaming:
-        raise ArgumentError("a store is built from a batch DataFrame; this one is streaming (use upsert in foreachBatch)")
+        raise ArgumentError(
+            "a store is built from a batch DataFrame; this one is streaming (use upsert in foreachBatch)"
+        )
     chosen = with_keys(key, columns)
     if chosen is not None:
         missing = [name for name in chosen if name not in df.columns]

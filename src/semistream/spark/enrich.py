@@ -1,7 +1,7 @@
 """``enrich``: a streaming or batch DataFrame in, the same rows with the master's columns out.
 
-A pure function from DataFrame to DataFrame: it works in any query, in foreachBatch and in batch jobs, and changes no configuration.
-Everything that can be checked is checked here, before Spark starts.
+A pure function from DataFrame to DataFrame: it works in any query, in foreachBatch and in batch jobs, and changes no
+configuration. Everything that can be checked is checked here, before Spark starts.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ def enrich(
 ) -> DataFrame:
     """Join a streaming or batch DataFrame with a master store.
 
-    ``memory`` is the total for all Python workers of a host together ("256MB", or "10%" of the master). ``on`` is a column name, several,
-    or {stream column: master column}. ``on_miss`` says what becomes of a row without a match: "null" (default), "drop" or "fail";
-    ``defaults`` fill the master's columns of such rows. A match rate under ``min_match_rate`` in a task fails the batch
-    (tasks of fewer than ``min_match_rows`` rows are judged together). ``refresh`` is "every_batch", "never" or a time
-    such as "5 minutes"; a batch that is replayed reads the version it read before.
+    ``memory`` is the total for all Python workers of a host together ("256MB", or "10%" of the master). ``on`` is a
+    column name, several, or {stream column: master column}. ``on_miss`` says what becomes of a row without a match:
+    "null" (default), "drop" or "fail"; ``defaults`` fill the master's columns of such rows. A match rate under
+    ``min_match_rate`` in a task fails the batch (tasks of fewer than ``min_match_rows`` rows are judged together).
+    ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
+    read before.
     """
     p = _prepare(
         df,
@@ -115,10 +116,10 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"enrich with {p.store.path} (version {p.store.version}, {p.store.rows:,} rows, {format_bytes(p.store.bytes)})",
         f"  algorithm   {p.choice.join.name}: {p.choice.reason}",
         f"  transport   {p.transport}: {p.why_transport}",
-        f"  memory      {format_bytes(p.operator.memory_bytes)} in total a host, for up to {p.operator.tasks} tasks at once",
+        f"  memory      {format_bytes(p.operator.memory_bytes)} in total a host for {p.operator.tasks} tasks at once",
         *(f"              {name:<12} {format_bytes(size)}" for name, size in prediction.parts.items()),
-        f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {prediction.rows_per_second:,.0f} rows/s a core in the join "
-        f"({prediction.remark})",
+        f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {prediction.rows_per_second:,.0f} rows/s a core",
+        f"              in the join alone, {prediction.remark}",
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
@@ -158,7 +159,7 @@ def _prepare(
     tasks = tasks_per_host or _tasks(df)
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
     chosen, why = _choose_transport(transport, plan)
-    shape = {
+    shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
         "on": key_mapping(on),
         "how": how,
@@ -186,7 +187,9 @@ def _prepare(
 
 def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:
     if on_miss in _LATER:
-        raise ArgumentError(f"on_miss={on_miss!r} is planned but not there yet; use one of {', '.join(map(repr, ON_MISS))}")
+        raise ArgumentError(
+            f"on_miss={on_miss!r} is planned but not there yet; use one of {', '.join(map(repr, ON_MISS))}"
+        )
     choose("on_miss", on_miss, ON_MISS)
     if on_miss == "drop" and how not in ("left", "inner"):
         raise ArgumentError(f"on_miss='drop' does not go with how={how!r}; it drops rows that how='left' would keep")
@@ -198,7 +201,9 @@ def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int |
         raise ArgumentError(f"tasks_per_host={tasks} must be at least 1")
 
 
-def _at_version(store: MasterStore | str | os.PathLike[str], version: int | str) -> MasterStore | str | os.PathLike[str]:
+def _at_version(
+    store: MasterStore | str | os.PathLike[str], version: int | str
+) -> MasterStore | str | os.PathLike[str]:
     if version == "latest":
         return store.latest() if isinstance(store, MasterStore) else store
     if isinstance(version, bool) or not isinstance(version, int):
@@ -226,7 +231,9 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
             try:
                 fields.append(pa.field(item.name, to_arrow_type(item.dataType, timezone="UTC")))
             except PySparkException as error:
-                raise SchemaError(f"stream column {item.name!r} of type {item.dataType.simpleString()} is not supported: {error}") from error
+                raise SchemaError(
+                    f"stream column {item.name!r} of type {item.dataType.simpleString()} is not supported: {error}"
+                ) from error
         return pa.schema(fields)
 
 
@@ -309,7 +316,8 @@ def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     function = keys_function(p.operator, names, many=many)
     given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
-    udf = arrow_udf(function, ArrayType(answer) if many else answer).asNondeterministic()
+    kind: Any = ArrayType(answer) if many else answer
+    udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = "_semistream_found"
     looked_up = df.withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
     if many:

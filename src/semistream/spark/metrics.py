@@ -26,8 +26,8 @@ _log = logging.getLogger("semistream")
 class Metrics:
     """Collects the counters of one or several enrichments.
 
-    Give it to ``enrich(..., metrics=handle)``. ``handle.last`` is the last batch, ``handle.total`` everything so far; for batch
-    DataFrames, call ``handle.collect()`` after the action.
+    Give it to ``enrich(..., metrics=handle)``. ``handle.last`` is the last batch, ``handle.total`` everything so far;
+    for batch DataFrames, call ``handle.collect()`` after the action.
     """
 
     def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
@@ -117,7 +117,7 @@ class Metrics:
 
 
 def _listener(metrics: Metrics) -> Any:
-    from pyspark.sql.streaming import StreamingQueryListener
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:

@@ -1,6 +1,7 @@
 """The operator that runs inside Spark's tasks: everything it needs to know, and how one task runs.
 
-State belongs to modules, never to closures: Spark's Python workers are forked, live on between tasks and may change partitions.
+State belongs to modules, never to closures: Spark's Python workers are forked, live on between tasks and may change
+partitions.
 """
 
 from __future__ import annotations
@@ -68,15 +69,17 @@ class Operator:
         return pins.pinned_version(Path(self.store), query, int(batch), self.refresh, self.planned_version)
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
-        """The join's plan for a stream of this schema; a version whose columns changed since the query began is refused."""
+        """The join's plan for a stream of this schema; a version whose columns changed since the query began is
+        refused.
+        """
         how = how or self.how
         defaults = self.defaults if how == "left" else {}
         plan = JoinPlan.make(stream, store.schema, store.codec, self.on, how, self.columns, self.suffix, defaults)
         types = tuple(str(plan.master.field(column).type) for column in self.columns)
         if types != self.output_types:
             raise SchemaError(
-                f"version {store.version} of {self.store} has other column types than version {self.planned_version}, with "
-                f"which the query began: {dict(zip(self.columns, types, strict=True))} instead of "
+                f"version {store.version} of {self.store} has other column types than version {self.planned_version}, "
+                f"with which the query began: {dict(zip(self.columns, types, strict=True))} instead of "
                 f"{dict(zip(self.columns, self.output_types, strict=True))}; restart the query to take them on"
             )
         return plan
@@ -106,8 +109,8 @@ class Task:
             sample = getattr(self.join, "unmatched_sample", [])
             raise UnmatchedRowError(
                 f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {self.operator.store} "
-                f"(version {stats.master_version}), for example {', '.join(map(repr, sample))}; nothing of this batch is "
-                "written. Add the missing rows to the master, or use on_miss='null' or 'drop'"
+                f"(version {stats.master_version}), for example {', '.join(map(repr, sample))}; nothing of this batch "
+                "is written. Add the missing rows to the master, or use on_miss='null' or 'drop'"
             )
 
     def _check_match_rate(self, stats: Stats) -> None:
@@ -121,7 +124,7 @@ class Task:
             sample = getattr(self.join, "unmatched_sample", [])
             raise MatchRateError(
                 f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {self.operator.store}, "
-                f"min_match_rate={wanted:g} asks for more; unmatched keys are for example {', '.join(map(repr, sample))}"
+                f"min_match_rate={wanted:g} asks for more; unmatched are for example {', '.join(map(repr, sample))}"
             )
 
 

@@ -1,7 +1,7 @@
 """Which version of the master a micro-batch reads: pinned once, found again on replay.
 
-The first task of (query id, batch id) writes the pin by an exclusive link, the others read it; so do all tasks of a replay, also after a restart,
-whatever was published in between.
+The first task of (query id, batch id) writes the pin by an exclusive link, the others read it; so do all tasks of a
+replay, also after a restart, whatever was published in between.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
 def refresh_seconds(refresh: str) -> float | None:
-    """"every_batch" is 0, "never" is None, "5 minutes" is 300."""
+    """ "every_batch" is 0, "never" is None, "5 minutes" is 300."""
     if refresh == "every_batch":
         return 0.0
     if refresh == "never":
         return None
     found = _DURATION.fullmatch(refresh) if isinstance(refresh, str) else None
     if found is None:
-        raise ArgumentError(f"refresh={refresh!r} is not known; use 'every_batch', 'never', or a time such as '5 minutes'")
+        raise ArgumentError(
+            f"refresh={refresh!r} is not known; use 'every_batch', 'never', or a time such as '5 minutes'"
+        )
     return float(found.group(1)) * _SECONDS[found.group(2)]
 
 
@@ -94,7 +96,9 @@ def _read(path: Path) -> dict[str, float] | None:
         content = json.loads(text)
         int(content["version"]), float(content["since"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptStoreError(f"{path} is damaged ({error}); delete it to let the batch choose the newest version") from error
+        raise CorruptStoreError(
+            f"{path} is damaged ({error}); delete it to let the batch choose the newest version"
+        ) from error
     return dict(content)
 
 

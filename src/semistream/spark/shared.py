@@ -1,9 +1,9 @@
 """One cache for all Python workers of a host, and a fixed number of places for their tasks.
 
-Spark moves partitions between worker processes, so a cache a worker would hold every hot key several times and be lost with the
-worker. Here the cache is one file in shared memory that every worker maps: many probe it at once under a shared lock,
-one at a time admits rows under an exclusive lock. It outlives any worker. A writer that dies in the middle leaves the
-``dirty`` mark behind, and the next one starts afresh.
+Spark moves partitions between worker processes, so a cache a worker would hold every hot key several times and be
+lost with the worker. Here the cache is one file in shared memory that every worker maps: many probe it at once under
+a shared lock, one at a time admits rows under an exclusive lock. It outlives any worker. A writer that dies in the
+middle leaves the ``dirty`` mark behind, and the next one starts afresh.
 
 Places (locked files) bound how many tasks hold a window and buffers at once, so the sum stays within the budget.
 """
@@ -113,7 +113,9 @@ def place(directory: Path, prefix: str, count: int) -> Iterator[int]:
 class SharedCache(TupleCache):
     """A tuple cache in a file that several processes map, at one version of the master."""
 
-    def __init__(self, path: Path, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool, version: int) -> None:
+    def __init__(
+        self, path: Path, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool, version: int
+    ) -> None:
         self.path = path
         self.version = version
         self._shape: dict[str, Any] = {"size": size, "cell_bytes": cell_bytes, "simple": simple}
@@ -193,7 +195,9 @@ class SharedCache(TupleCache):
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def note_small_task(self, rows: int, matched: int, enough: int) -> tuple[int, int]:
-        """Add a small task to a running sample of small tasks; returns the sample once it is large enough, else (0, 0)."""
+        """Add a small task to a running sample of small tasks; returns the sample once it is large enough, else (0,
+        0).
+        """
         k, h = self._kernels, self.header
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:

@@ -49,7 +49,11 @@ def rows_function(operator: Operator) -> Callable[[Iterator[pa.RecordBatch]], It
         with running(operator, first.schema) as task:
             plan: JoinPlan = task.join.plan
             schema = pa.schema(
-                [*plan.stream, *(pa.field(f.name, spark_arrow(f.type)) for f in _added(plan)), pa.field(CARRIER, pa.string())]
+                [
+                    *plan.stream,
+                    *(pa.field(f.name, spark_arrow(f.type)) for f in _added(plan)),
+                    pa.field(CARRIER, pa.string()),
+                ]
             )
             for batch in task.join.join(itertools.chain([first], batches)):
                 columns = [_fitted(column, schema.field(i).type) for i, column in enumerate(batch.columns)]
@@ -77,13 +81,16 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
         if first is None:
             return
         parts = first if isinstance(first, tuple) else (first,)
-        schema = pa.schema([*(pa.field(n, a.type) for n, a in zip(names, parts, strict=True)), pa.field(_ROW, pa.int64())])
+        schema = pa.schema(
+            [*(pa.field(n, a.type) for n, a in zip(names, parts, strict=True)), pa.field(_ROW, pa.int64())]
+        )
         how = "semi" if operator.how in ("semi", "anti") else "inner"
         with running(operator, schema, how) as task:
             if not many and not task.join.store.unique and how == "inner":
                 raise SchemaError(
                     f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
-                    f"{operator.planned_version}, with which the query began, had not; restart the query, or use transport='rows'"
+                    f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
+                    "transport='rows'"
                 )
             previous: tuple[pa.Array, list[int]] | None = None
             for block, sizes in _blocks(itertools.chain([first], arrays), schema):
@@ -120,13 +127,18 @@ def _looked_up(
     """The answer for each row of a block, in order, from the join's output, which comes in any order."""
     table = pa.Table.from_batches(list(batches), plan.output)
     found = table.column(_ROW).to_numpy()
-    added = [_fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names]
+    added = [
+        _fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names
+    ]
     if many and operator.how in ("left", "inner"):
         return _lists(found, added, rows, plan, operator)
     place = np.full(rows, -1, np.int64)
     place[found] = np.arange(len(found))
     missing = place < 0
-    taken = [_default(c.take(pa.array(place, mask=missing)), missing, n, operator) for c, n in zip(added, plan.names, strict=True)]
+    taken = [
+        _default(c.take(pa.array(place, mask=missing)), missing, n, operator)
+        for c, n in zip(added, plan.names, strict=True)
+    ]
     return _struct(taken, list(plan.names), ~missing)
 
 
@@ -151,7 +163,10 @@ def _lists(found: Any, added: list[pa.Array], rows: int, plan: JoinPlan, operato
     order = np.argsort(owner, kind="stable")
     source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
     missing = source < 0
-    taken = [_default(c.take(pa.array(source, mask=missing)), missing, n, operator) for c, n in zip(added, plan.names, strict=True)]
+    taken = [
+        _default(c.take(pa.array(source, mask=missing)), missing, n, operator)
+        for c, n in zip(added, plan.names, strict=True)
+    ]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.maximum(counts, 1), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, list(plan.names), ~missing))

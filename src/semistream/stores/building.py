@@ -26,7 +26,9 @@ from semistream.stores.sources import is_spark, open_source
 
 @dataclass
 class Packer:
-    """Turns batches of one schema into blocks of packed rows; rows with a NULL in their key are counted and left out."""
+    """Turns batches of one schema into blocks of packed rows; rows with a NULL in their key are counted and left
+    out.
+    """
 
     schema: pa.Schema
     codec: KeyCodec
@@ -178,4 +180,14 @@ def _direct_cost(path: Path, page_bytes: int) -> devices.Device:
         return devices.Device(20e-6, 0.35e-9)
 
 
-__all__ = ["Packer", "SchemaError", "build", "new_segment", "os", "prepare", "publish_build", "stored_schema", "with_keys"]
+__all__ = [
+    "Packer",
+    "SchemaError",
+    "build",
+    "new_segment",
+    "os",
+    "prepare",
+    "publish_build",
+    "stored_schema",
+    "with_keys",
+]

@@ -61,7 +61,11 @@ def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) ->
             edges = [requests * i // threads for i in range(threads + 1)]
             start = time.perf_counter()
             with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(lambda i: read_ranges(fd, addresses, lengths, offsets, edges[i], edges[i + 1]), range(threads)))
+                list(
+                    pool.map(
+                        lambda i: read_ranges(fd, addresses, lengths, offsets, edges[i], edges[i + 1]), range(threads)
+                    )
+                )
             return (time.perf_counter() - start) / requests
 
         timed(page_bytes, 64)

@@ -1,7 +1,8 @@
 """Manifests: what a version of a store consists of.
 
-A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place; the link
-fails when that version exists, so two writers cannot both publish it. Readers list the directory and open one version, whole.
+A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place;
+the link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open
+one version, whole.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Manifest:
 
     def publish(self, root: Path) -> None:
         """Make this version visible, all at once."""
-        body = asdict(replace(self, schema=None))  # type: ignore[arg-type]
+        body = asdict(replace(self, schema=None))
         body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
         text = json.dumps({"semistream": FORMAT, "crc32": _crc(body), "manifest": body}, indent=1)
@@ -78,7 +79,8 @@ class Manifest:
             os.link(temporary, target)
         except FileExistsError:
             raise ConcurrentWriteError(
-                f"{target} exists: another writer published version {self.version} first; open the store again and repeat"
+                f"{target} exists: another writer published version {self.version} first; "
+                "open the store again and repeat"
             ) from None
         finally:
             temporary.unlink()

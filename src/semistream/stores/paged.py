@@ -1,8 +1,8 @@
 """The paged store: master data in key order on disk, one sparse index in memory.
 
-A directory holds immutable segments of pages and one manifest a version (see `manifest`, `segment`). Bases are disjoint and together cover the
-key space; a delta overrides them for the codes it lists. Whatever the number of deltas, a code is looked up in
-exactly one level, the newest that lists it.
+A directory holds immutable segments of pages and one manifest a version (see `manifest`, `segment`). Bases are
+disjoint and together cover the key space; a delta overrides them for the codes it lists. Whatever the number of
+deltas, a code is looked up in exactly one level, the newest that lists it.
 
 >>> import pyarrow as pa, tempfile
 >>> products = pa.table({"id": [3, 1, 2], "price": [9.5, 1.5, 4.0]})
@@ -16,6 +16,7 @@ exactly one level, the newest that lists it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class MasterStore:
         progress: Progress | None = None,
         hash_bits: int = 64,
     ) -> MasterStore:
-        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of any size.
+        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
+        any size.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
         as a new version of a store that is there already.
@@ -239,7 +241,8 @@ class MasterStore:
     def match(self, codes: Codes, reader: PageReader) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
         """Look up ascending distinct codes: (index of the code, address of its row), chunk by chunk.
 
-        An address is valid until the next chunk is asked for. A code's rows come in order, possibly over several chunks.
+        An address is valid until the next chunk is asked for. A code's rows come in order, possibly over several
+        chunks.
         """
         low, high = self.locate(codes)
         for level_codes, index, level_low, level_high in self._by_level(codes, low, high):
@@ -289,19 +292,23 @@ class MasterStore:
         count = kernels.match_pages(addresses, first, last, codes, width, rows, found)
         return found[:count], rows[:count]
 
-    def _by_level(self, codes: Codes, low: Pages, high: Pages) -> Iterator[tuple[Codes, npt.NDArray[np.int64], Pages, Pages]]:
+    def _by_level(
+        self, codes: Codes, low: Pages, high: Pages
+    ) -> Iterator[tuple[Codes, npt.NDArray[np.int64], Pages, Pages]]:
         """Codes of one level at a time: within a level, codes and pages ascend together."""
         everything = np.arange(len(codes))
         if len(self._levels) == 1 and (len(low) == 0 or int((high - low).min()) > 0):
             yield codes, everything, low, high
             return
         edges = [level.first_page for level in self._levels] + [self.pages]
-        for start, end in zip(edges[:-1], edges[1:], strict=True):
+        for start, end in itertools.pairwise(edges):
             some = everything[(low >= start) & (low < end) & (high > low)]
             if len(some):
                 yield codes[some], some, low[some], high[some]
 
-    def scan(self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER) -> Iterator[pa.RecordBatch]:
+    def scan(
+        self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER
+    ) -> Iterator[pa.RecordBatch]:
         """Every row of this version, level by level, each in key order."""
         names = self._named(columns)
         for codes, rows in self.scan_rows(PageReader(self, buffer_bytes)):
@@ -457,7 +464,7 @@ def key_columns(keys: Any, schema: pa.Schema, key: tuple[str, ...]) -> list[pa.A
     else:
         single = isinstance(keys, str | bytes) or not isinstance(keys, Sequence)
         values = [keys] if single or (isinstance(keys, tuple) and len(key) > 1) else list(keys)
-        parts = [values] if len(key) == 1 else list(zip(*values, strict=True)) or [[] for _ in key]
+        parts = [values] if len(key) == 1 else list(zip(*values, strict=True)) or [()] * len(key)
         try:
             columns = [pa.array(list(part), kind) for part, kind in zip(parts, types, strict=True)]
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:

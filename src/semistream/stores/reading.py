@@ -7,6 +7,7 @@ by chunk, several requests at a time.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterator
@@ -126,7 +127,13 @@ class PageReader:
     # -- rows of wanted codes ------------------------------------------------------------------------------------------
 
     def collect(
-        self, pages: Pages, first: Pages, last: Pages, codes: Codes, projection: Projection, staging: npt.NDArray[np.uint8]
+        self,
+        pages: Pages,
+        first: Pages,
+        last: Pages,
+        codes: Codes,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
     ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
         """Rows of codes[first[p]:last[p]] on page p, projected into the staging: (code index, rows), piece by piece.
 
@@ -176,7 +183,8 @@ class PageReader:
             some = slice(done, done + len(plan.numbers))
             done += len(plan.numbers)
             wanted = np.stack(
-                [DATA_AT + plan.starts * self.store.page_bytes, plan.sizes, plan.starts, first[some], last[some]], axis=1
+                [DATA_AT + plan.starts * self.store.page_bytes, plan.sizes, plan.starts, first[some], last[some]],
+                axis=1,
             )
             state[:3] = 0
             count = len(plan.ranges)
@@ -247,7 +255,7 @@ class PageReader:
         lengths, offsets = np.ascontiguousarray(ranges[:, 1]), np.ascontiguousarray(ranges[:, 0])
         return [
             _pool().submit(_read, plan.segment, addresses, lengths, offsets, start, end)
-            for start, end in zip(edges[:-1], edges[1:], strict=True)
+            for start, end in itertools.pairwise(edges)
         ]
 
     def _count(self, pages: int, requests: int, size: int) -> None:
@@ -281,5 +289,6 @@ def _check(segment: Segment, addresses: Addresses, lengths: Pages, positions: Pa
 
 def _damaged(segment: Segment, position: int) -> None:
     raise CorruptStoreError(
-        f"{segment.path}: page {position} is damaged (wrong checksum); restore the file from a copy or build the store again"
+        f"{segment.path}: page {position} is damaged (wrong checksum); "
+        "restore the file from a copy or build the store again"
     )

@@ -1,8 +1,9 @@
 """A segment: one immutable file of pages with its index.
 
-``[header 4 KiB | pages | sections | footer JSON | trailer 32 bytes]``. Pages begin at a multiple of 4 KiB and of their stride, so they can be read
-with O_DIRECT. Sections, each with a checksum: ``firsts`` (first code of each page), ``starts`` (only when some page
-takes several strides), ``changed`` (codes that a delta overrides) and ``bloom`` (filter of the keys).
+``[header 4 KiB | pages | sections | footer JSON | trailer 32 bytes]``. Pages begin at a multiple of 4 KiB and of
+their stride, so they can be read with O_DIRECT. Sections, each with a checksum: ``firsts`` (first code of each page),
+``starts`` (only when some page takes several strides), ``changed`` (codes that a delta overrides) and ``bloom``
+(filter of the keys).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class SegmentWriter:
             codes = np.concatenate([kept[0], codes])
             rows = np.concatenate([starts, rows])
             lengths = np.concatenate([kept[2], lengths])
-        codes, rows, lengths = map(np.ascontiguousarray, (codes, rows, lengths))
+        codes, rows = np.ascontiguousarray(codes), np.ascontiguousarray(rows)
+        lengths = np.ascontiguousarray(lengths)
         if len(codes) == 0:
             return
         longest = int(lengths.max()) + 64
@@ -102,7 +104,7 @@ class SegmentWriter:
             consumed, written, used = progress.tolist()
             if written == 0:
                 break
-            self._file.write(memoryview(out)[: used * self.page_bytes])
+            self._file.write(out[: used * self.page_bytes].data)
             self._firsts.append(firsts[:written].copy())
             self._starts.append(starts[:written].copy())
             sizes = np.diff(np.append(starts[:written], self._strides + used)) * self.page_bytes
@@ -234,7 +236,7 @@ class Segment:
 
         place, length, check = self._footer["sections"].get(name, (0, 0, None))
         array = np.empty(length // 8, dtype)
-        view = memoryview(array.view(np.uint8))
+        view = array.view(np.uint8).data
         done = 0
         while done < length:
             got = os.preadv(fd, [view[done:]], place + done)

@@ -79,7 +79,7 @@ class _Run:
             gather_rows(np.ascontiguousarray(piece.rows), np.ascontiguousarray(piece.lengths), address_of(data))
             self._places.append((file.tell(), len(piece), len(data)))
             for array in (piece.codes, piece.lengths, data):
-                file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+                file.write(np.ascontiguousarray(array).data.cast("B"))
             start = end
         self._next = 0
 

@@ -105,7 +105,9 @@ def _iterable(items: Iterator[Any], columns: list[str] | None) -> Source:
     return _stream(first.schema, chained(), columns, None)
 
 
-def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], columns: list[str] | None, rows: int | None) -> Source:
+def _stream(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], columns: list[str] | None, rows: int | None
+) -> Source:
     names = _checked(schema, columns)
 
     def selected() -> Iterator[pa.RecordBatch]:

@@ -32,12 +32,15 @@ def upsert(store: MasterStore, source: Any) -> MasterStore:
     extra = [name for name in opened.schema.names if name not in store.schema.names]
     if missing or extra:
         raise SchemaError(
-            f"upsert needs the store's columns {store.schema.names}; missing: {missing or 'none'}, unknown: {extra or 'none'}"
+            f"upsert needs the store's columns {store.schema.names}; "
+            f"missing: {missing or 'none'}, unknown: {extra or 'none'}"
         )
     table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], None)
     for name in store.key:
         if table.column(name).null_count:
-            raise SchemaError(f"upsert: key column {name!r} holds {table.column(name).null_count} NULLs; drop those rows")
+            raise SchemaError(
+                f"upsert: key column {name!r} holds {table.column(name).null_count} NULLs; drop those rows"
+            )
     packer = Packer(store.schema, store.codec)
     blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
     keys = [table.column(name).combine_chunks() for name in store.key]
@@ -53,7 +56,8 @@ def _publish_delta(store: MasterStore, change: str, keys: list[pa.Array], blocks
     newest = Manifest.versions(store.path)[-1]
     if newest != store.version:
         raise StoreError(
-            f"{change} on version {store.version} of {store.path}, but version {newest} is there; use store.latest().{change}(...)"
+            f"{change} on version {store.version} of {store.path}, but version {newest} is there; "
+            f"use store.latest().{change}(...)"
         )
     codes, valid = store.codec.encode(keys)
     changed = np.unique(codes[valid])
@@ -73,7 +77,9 @@ def _publish_delta(store: MasterStore, change: str, keys: list[pa.Array], blocks
 
 
 def _existing(store: MasterStore, changed: Codes, keys: list[pa.Array]) -> tuple[int, list[Block]]:
-    """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of them."""
+    """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of
+    them.
+    """
     gone = 0
     kept = []
     for index, rows in store.match(changed, PageReader(store)):
@@ -108,7 +114,9 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
         entry = writer.finish("base")
     if entry.rows != store.rows:
         (store.path / entry.file).unlink()
-        raise StoreError(f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed")
+        raise StoreError(
+            f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
+        )
     store.manifest.next("compact", segments=(entry,)).publish(store.path)
     return MasterStore.open(store.path, direct=store.direct)
 

@@ -1,0 +1,152 @@
+"""The demo: a shop's sales arrive as files, get key, vendor and price of their product, and land in a Delta table.
+
+It also tests the promises: the query is stopped in the middle and restarted from its checkpoint, every sale must be in
+the table once, and Spark's own join must give the same rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, SemistreamError
+
+DEFAULT_DIRECTORY = Path("runs/demo")
+_MARKER = ".semistream-demo"  # a directory with this file was made by the demo, and may be cleared by it
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is joined, and how fast it arrives."""
+
+    products: int
+    files: int = 48
+    rows_per_file: int = 50_000
+    files_per_second: float = 2.0
+    files_per_batch: int = 4
+    trigger_seconds: float = 2.0
+    memory: str = "10%"
+    cores: int = 2
+    native_batches: int = 6  # of Spark's own join: two to warm up, four to measure
+
+    def __post_init__(self) -> None:
+        if self.products < 1000:
+            raise ArgumentError(f"products={self.products} is too few to show anything; give at least 1000")
+
+    @property
+    def rows(self) -> int:
+        """All sales."""
+        return self.files * self.rows_per_file
+
+    @property
+    def native_rows(self) -> int:
+        """The first sales, which Spark's own joins get."""
+        return min(self.rows, self.native_batches * self.files_per_batch * self.rows_per_file)
+
+    @property
+    def arrival_rate(self) -> float:
+        """Sales that arrive in a second."""
+        return self.rows_per_file * self.files_per_second
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything of one run of the demo lies."""
+
+    root: Path
+
+    @property
+    def master(self) -> Path:
+        """The products as they come from their source system."""
+        return self.root / "products.parquet"
+
+    @property
+    def store(self) -> Path:
+        """The products as a store."""
+        return self.root / "products.store"
+
+    @property
+    def sales(self) -> Path:
+        """Where the sales arrive."""
+        return self.root / "sales"
+
+    @property
+    def log(self) -> Path:
+        """What Spark has to say."""
+        return self.root / "spark.log"
+
+    def table(self, name: str) -> Path:
+        """A Delta table."""
+        return self.root / name
+
+    def checkpoint(self, name: str) -> Path:
+        """The checkpoint of the query that writes the table."""
+        return self.root / f"{name}.checkpoint"
+
+    def prepare(self) -> None:
+        """An empty directory; one that the demo did not make is left alone."""
+        if self.root.is_dir() and any(self.root.iterdir()):
+            if not (self.root / _MARKER).is_file():
+                raise ArgumentError(f"{self.root} is not empty and not of an earlier demo; choose another directory")
+            shutil.rmtree(self.root)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / _MARKER).touch()
+        except OSError as error:
+            raise ArgumentError(f"{self.root} cannot be written to ({error}); choose another directory") from error
+
+
+def run(directory: Path | None = None, products: int = 1_000_000, quick: bool = False) -> int:
+    """Run the demo and return its exit code: 0 when every promise was kept.
+
+    ``directory`` (default: runs/demo) keeps the table and is cleared by the next run. ``quick`` takes a few seconds of
+    sales only: enough to see that everything works, too little to compare speeds.
+    """
+    settings = _quick(products) if quick else Settings(products)
+    place = Place(Path(directory or DEFAULT_DIRECTORY).absolute())
+    for package in ("pyspark", "deltalake"):
+        if find_spec(package) is None:
+            raise SemistreamError(f"the demo needs {package}; run: pip install 'semistream[spark,delta]'")
+    return _run(place, settings)
+
+
+def _quick(products: int) -> Settings:
+    return Settings(
+        min(products, 50_000), files=12, rows_per_file=5_000, files_per_second=8, trigger_seconds=0.5, native_batches=3
+    )
+
+
+def _run(place: Place, settings: Settings) -> int:
+    from semistream.demo.checks import check
+    from semistream.demo.streams import Shop
+    from semistream.demo.summary import summary
+    from semistream.demo.view import View
+
+    started = time.monotonic()
+    place.prepare()
+    view = View()
+    view.opening(place, settings)
+    shop = Shop(place, settings)
+    try:
+        with view.building() as progress:
+            store = shop.build(progress)
+        with view.waiting("Starting Spark"):
+            shop.start_spark()
+        budget = parse_bytes(settings.memory, whole=store.bytes)
+        with view.live("semistream, while the sales arrive", settings.rows, budget) as live:
+            ours = shop.enrich(store, live)
+        natives = []
+        for name in shop.natives:
+            with view.live(f"{name}, on the same files", settings.native_rows) as live:
+                natives.append(shop.native(name, live))
+        with view.waiting("Comparing the tables"):
+            verdict = check(shop, ours, natives)
+    finally:
+        with view.waiting("Stopping Spark"):
+            shop.close()
+    view.console.print("", summary(place, settings, store, verdict, time.monotonic() - started), sep="\n")
+    return 0 if verdict.good else 1

@@ -1,0 +1,253 @@
+"""The moving parts of the demo: files that arrive, queries that join them, and what their batches took."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semistream.errors import SemistreamError
+from semistream.sinks import DeltaSink
+from semistream.stats import Stats
+from semistream.workloads.retail import RetailWorkload, write_files, write_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.demo import Place, Settings
+    from semistream.demo.view import LiveQuery
+    from semistream.stores import MasterStore
+    from semistream.stores.paged import Progress
+
+KEY = {"product": "product_id"}
+COLUMNS = ["product_key", "vendor", "price"]
+_LOOK_SECONDS = 0.25
+WARM_UP = 2  # batches that compile code, start workers and fill caches; they do not count in a rate
+
+
+class Arrivals(threading.Thread):
+    """Writes the sales, a file at a time and at a steady pace, whether or not anybody keeps up."""
+
+    def __init__(self, place: Path, shop: RetailWorkload, settings: Settings) -> None:
+        super().__init__(name="arrivals", daemon=True)
+        batches = (shop.sales(n * settings.rows_per_file, settings.rows_per_file) for n in range(settings.files))
+        self._files = write_files(batches, place)
+        self._pause = 1 / settings.files_per_second
+        self._stop = threading.Event()
+        self.times: list[float] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Until all files are there, or `stop` is called."""
+        try:
+            for _ in self._files:
+                self.times.append(time.monotonic())
+                due = self.times[0] + len(self.times) * self._pause
+                if self._stop.wait(max(0.0, due - time.monotonic())):
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again where the demo waits
+            self.error = error
+
+    def stop(self) -> None:
+        """No further file."""
+        self._stop.set()
+        self.join()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a running query."""
+
+    rows: int
+    batch: int
+    batch_rows: int
+    batch_seconds: float
+    files_behind: int
+    seconds_behind: float
+    stats: Stats | None = None
+
+
+@dataclass
+class Outcome:
+    """What a query did: rows and seconds of its batches, and for ours the counters."""
+
+    name: str
+    table: Path
+    batches: list[tuple[int, float]] = field(default_factory=list)
+    stats: Stats = field(default_factory=Stats)
+    replayed: int = 0
+    most_files_behind: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Rows in a second while batches run, without the first ones."""
+        counted = self.batches[WARM_UP:] or self.batches
+        return sum(rows for rows, _ in counted) / max(1e-9, sum(seconds for _, seconds in counted))
+
+    @property
+    def batch_seconds(self) -> float:
+        """The median time of a batch."""
+        return statistics.median(seconds for _, seconds in self.batches[WARM_UP:] or self.batches)
+
+
+Show = Callable[[Reading], None]
+
+
+class Shop:
+    """The parts together: master, arrivals, Spark and its queries."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self.place = place
+        self.settings = settings
+        self.workload = RetailWorkload(products=settings.products)
+        self.arrivals = Arrivals(place.sales, self.workload, settings)
+        self.natives = {
+            "Spark's own join": self._plain,
+            "Spark's own join, all products broadcast": self._broadcast,
+        }
+
+    def build(self, progress: Progress) -> MasterStore:
+        """Write the products, and build the store from them."""
+        from semistream.stores import MasterStore
+
+        write_master(self.place.master, self.workload)
+        return MasterStore.build(self.place.master, self.place.store, key="product_id", progress=progress)
+
+    def start_spark(self) -> None:
+        """Start Spark; what it prints goes to a file."""
+        from semistream.spark.session import local_session
+
+        with _stderr_to(self.place.log):
+            self.spark = local_session(
+                "semistream demo",
+                f"local[{self.settings.cores},4]",
+                spark__sql__session__timeZone="UTC",
+                spark__sql__warehouse__dir=str(self.place.root / "warehouse"),
+            )
+
+    def enrich(self, store: MasterStore, show: LiveQuery) -> Outcome:
+        """Our query, while the sales arrive; stopped once in the middle, then restarted from its checkpoint."""
+        from semistream.spark import Metrics, enrich
+
+        metrics = Metrics(self.spark, run_log=self.place.root / "metrics.jsonl")
+        frame = enrich(
+            self._sales(), store, on=KEY, how="left", memory=self.settings.memory, columns=COLUMNS, metrics=metrics
+        )
+        outcome = Outcome("semistream", self.place.table("enriched"))
+        query = _Query(self, frame, outcome, lambda: metrics.last)
+        self.arrivals.start()
+        query.follow(show.update, self.settings.rows // 2)
+        show.crashed(*query.crash())
+        query.follow(show.update, self.settings.rows)
+        outcome.stats = metrics.total
+        outcome.replayed = query.sink.skipped
+        return outcome
+
+    def native(self, name: str, show: LiveQuery) -> Outcome:
+        """One of Spark's own joins over the first of the same files, which have all arrived by now."""
+        outcome = Outcome(name, self.place.table(f"spark-{list(self.natives).index(name) + 1}"))
+        _Query(self, self.natives[name](), outcome, lambda: None).follow(show.update, self.settings.native_rows)
+        return outcome
+
+    def close(self) -> None:
+        """Stop what runs."""
+        if self.arrivals.is_alive():
+            self.arrivals.stop()
+        if hasattr(self, "spark"):
+            self.spark.stop()
+
+    def _sales(self) -> DataFrame:
+        schema = "sale_id BIGINT, sold_at TIMESTAMP, store INT, product STRING, quantity INT"
+        self.place.sales.mkdir(exist_ok=True)
+        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self.settings.files_per_batch)
+        return stream.parquet(str(self.place.sales))
+
+    def _plain(self, hint: str | None = None) -> DataFrame:
+        products = self.spark.read.parquet(str(self.place.master)).select("product_id", *COLUMNS)
+        if hint:
+            products = products.hint(hint)
+        sales = self._sales()
+        return sales.join(products, sales["product"] == products["product_id"], "left").drop("product_id")
+
+    def _broadcast(self) -> DataFrame:
+        return self._plain("broadcast")
+
+
+class _Query:
+    """A streaming query into a Delta table, with all that the demo does to it."""
+
+    def __init__(self, shop: Shop, frame: DataFrame, outcome: Outcome, stats: Callable[[], Stats | None]) -> None:
+        self.shop = shop
+        self.frame = frame
+        self.outcome = outcome
+        self.stats = stats
+        self.checkpoint = shop.place.checkpoint(outcome.table.name)
+        self.sink = DeltaSink(outcome.table, app="sales")
+        self.seen = -1
+        self.running: Any = None
+
+    def follow(self, show: Show, until_rows: int) -> None:
+        """Start the query, show how it does, and stop it when the table has so many rows."""
+        writer = self.frame.writeStream.foreachBatch(self.sink).option("checkpointLocation", str(self.checkpoint))
+        self.running = writer.trigger(processingTime=f"{self.shop.settings.trigger_seconds} seconds").start()
+        try:
+            while self._look(show) < until_rows:
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self.running.stop()
+
+    def _look(self, show: Show) -> int:
+        if self.shop.arrivals.error is not None:
+            raise SemistreamError(f"the sales cannot be written: {self.shop.arrivals.error}")
+        if self.running.exception() is not None:
+            cause = str(self.running.exception()).strip().splitlines()
+            raise SemistreamError(f"{self.outcome.name} failed: {cause[0]} (more in {self.shop.place.log})")
+        for progress in self.running.recentProgress:
+            if progress.batchId > self.seen and progress.numInputRows:
+                self.seen = progress.batchId
+                self.outcome.batches.append((progress.numInputRows, progress.durationMs["triggerExecution"] / 1000))
+        rows = rows_in(self.outcome.table)
+        arrived, done = list(self.shop.arrivals.times), rows // self.shop.settings.rows_per_file
+        behind = max(0, len(arrived) - done)
+        self.outcome.most_files_behind = max(self.outcome.most_files_behind, behind)
+        batch_rows, batch_seconds = self.outcome.batches[-1] if self.outcome.batches else (0, 0.0)
+        waiting = time.monotonic() - arrived[done] if behind else 0.0
+        show(Reading(rows, self.seen, batch_rows, batch_seconds, behind, waiting, self.stats()))
+        return rows
+
+    def crash(self) -> tuple[int, int]:
+        """Leave things as a crash at the worst moment would: the table has the last batch, Spark does not know it."""
+        commits = self.checkpoint / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        for name in (str(last), f".{last}.crc"):
+            (commits / name).unlink(missing_ok=True)
+        return last, rows_in(self.outcome.table)
+
+
+def rows_in(table: Path) -> int:
+    """Rows that the Delta table holds, by its log."""
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(table).count()) if DeltaTable.is_deltatable(str(table)) else 0
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Whatever is started meanwhile writes its errors to a file, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)

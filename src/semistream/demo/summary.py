@@ -1,0 +1,122 @@
+"""The end of the demo: the accounting, the rates side by side, the table, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from semistream.budget import format_bytes
+from semistream.demo.streams import WARM_UP, Outcome
+from semistream.demo.view import short
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from semistream.demo import Place, Settings
+    from semistream.demo.checks import Verdict
+    from semistream.stores import MasterStore
+
+
+def summary(place: Place, settings: Settings, store: MasterStore, verdict: Verdict, seconds: float) -> Panel:
+    """All of it in one panel."""
+    most = settings.files_per_batch * settings.rows_per_file
+    parts: list[RenderableType] = [
+        "[bold]Accounting[/]",
+        _accounting(verdict),
+        "",
+        f"[bold]Rates[/] [dim]of batches of up to {most:,} sales, from file to Delta table; the first {WARM_UP} left out[/]",
+        _rates(settings, verdict, store),
+        "",
+        f"[bold]Three rows[/] of {short(verdict.ours.table)}",
+        _rows(verdict.sample),
+        "",
+        "[bold]Next[/]",
+        _next(place, verdict),
+    ]
+    title = "Every sale once, and the same rows as from Spark's own join" if verdict.good else "Not as promised: see ✗"
+    return Panel(
+        Group(*parts),
+        title=f"[bold]{title}[/]",
+        subtitle=f"{seconds:.0f} s in all",
+        border_style="green" if verdict.good else "red",
+        padding=(1, 2),
+    )
+
+
+def _accounting(verdict: Verdict) -> Table:
+    stats = verdict.ours.stats
+    lines = [
+        (
+            verdict.accounted,
+            f"{stats.rows_in:,} sales in = {stats.matched:,} with a product + {stats.unmatched:,} of unknown products",
+        ),
+        (
+            verdict.once,
+            f"{verdict.in_table:,} rows in the table, {verdict.distinct:,} different sales, {verdict.sold:,} sold",
+        ),
+        (
+            verdict.ours.replayed > 0,
+            f"{verdict.ours.replayed} batch sent again after the restart, and not written again",
+        ),
+    ]
+    lines += [
+        (equal, f"{rows:,} rows compared with {name}: {'equal' if equal else 'different'}")
+        for name, (rows, equal) in verdict.same.items()
+    ]
+    grid = Table.grid(padding=(0, 1))
+    for good, text in lines:
+        grid.add_row("  [green]✓[/]" if good else "  [red]✗[/]", text)
+    return grid
+
+
+def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("  rows/s", justify="right")
+    table.add_column("s a batch", justify="right")
+    table.add_column("")
+    for outcome in (verdict.ours, *verdict.natives):
+        keeps_up = outcome.rate >= settings.arrival_rate
+        table.add_row(
+            f"{outcome.rate:,.0f}",
+            f"{outcome.batch_seconds:.2f}",
+            f"{outcome.name}: {_remark(outcome, verdict, store)}, "
+            + ("keeps up" if keeps_up else "would not keep up with the sales"),
+        )
+    return table
+
+
+def _remark(outcome: Outcome, verdict: Verdict, store: MasterStore) -> str:
+    if outcome is not verdict.ours:
+        return "reads all products for every batch"
+    return f"holds {format_bytes(verdict.ours.stats.peak_bytes)} of {format_bytes(store.bytes)} in memory"
+
+
+def _rows(sample: pa.Table) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in sample.column_names:
+        table.add_column(name, no_wrap=True, justify="right" if name in ("quantity", "price") else "left")
+    for row in sample.to_pylist():
+        table.add_row(*[_cell(value) for value in row.values()])
+    return table
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("NULL", style="dim")
+    return Text(f"{value:%H:%M:%S.%f}"[:-3] if hasattr(value, "strftime") else str(value))
+
+
+def _next(place: Place, verdict: Verdict) -> Table:
+    grid = Table.grid(padding=(0, 3))
+    for command, meaning in (
+        (f"semistream inspect {short(place.store)}", "look into the store"),
+        ("semistream build FILE STORE --key COLUMN", "make one of your own master data"),
+        (f"DeltaTable({short(verdict.ours.table)!r}).to_pyarrow_table()", "read the table in Python"),
+        (f"rm -r {short(place.root)}", "remove all that the demo made"),
+    ):
+        grid.add_row(f"  [cyan]{command}[/]", meaning)
+    return grid
