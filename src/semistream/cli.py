@@ -6,7 +6,6 @@ Errors of semistream are one message on standard error and exit code 2. Heavy im
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.lab.commands import bench
-from semistream.lab.terminal import plain, progress_bars, show_facts, show_table, store_facts
+from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,8 +208,7 @@ def doctor(
     from semistream.lab.doctor import examine
 
     checks = examine(directory, spark=spark)
-    marks = {"good": "[green]✓", "note": "[yellow]–", "bad": "[red]✗"}
-    show_table("", ["", "", ""], [[marks[check.state], check.name, check.said] for check in checks])
+    show_checks(checks)
     if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)
 
@@ -218,13 +216,15 @@ def doctor(
 @app.command(rich_help_panel="This machine")
 def demo(
     directory: Annotated[
-        Path | None, typer.Option("--directory", help="Where its files go; by default a temporary one.")
+        Path | None, typer.Option("--directory", help="Where its files go.", show_default="runs/demo")
     ] = None,
     rows: Annotated[int, typer.Option("--rows", help="Products in the master.")] = 1_000_000,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter stream.")] = False,
 ) -> None:
     """A sales stream joined with products through Spark into a Delta table, watched live."""
-    raise typer.Exit(importlib.import_module("semistream.demo").run(directory, rows, quick))
+    from semistream.demo import run
+
+    raise typer.Exit(run(directory, rows, quick))
 
 
 def _say_version(store: MasterStore) -> None:
@@ -237,7 +237,7 @@ def _say_version(store: MasterStore) -> None:
 
 
 def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
-    """Keys typed on the command line, in the key's types."""
+    """Keys given as text, in the key's types."""
     import pyarrow as pa
 
     parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
@@ -247,13 +247,18 @@ def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
                 f"key {text!r} has {len(part)} parts, the key of {store.path} has {len(store.key)}: "
                 f"{','.join(store.key)}"
             )
-    columns = {}
-    for name, values in zip(store.key, zip(*parts, strict=True), strict=True):
-        kind = store.schema.field(name).type
-        try:
-            columns[name] = pa.array(values, pa.string()).cast(kind)
-        except pa.ArrowException as error:
-            raise ArgumentError(
-                f"{', '.join(values)}: not all of this is a {kind}, the type of key {name!r}: {error}"
-            ) from error
-    return pa.table(columns)
+    return pa.table(
+        {
+            name: pa.array([_value(part[place], store.schema.field(name)) for part in parts])
+            for place, name in enumerate(store.key)
+        }
+    )
+
+
+def _value(text: str, field: pa.Field) -> pa.Scalar:
+    import pyarrow as pa
+
+    try:
+        return pa.scalar(text).cast(field.type)
+    except pa.ArrowException:
+        raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None

@@ -131,7 +131,7 @@ KEYS: dict[str, Callable[[Numbers, bool], list[pa.Array]]] = {
     "two": lambda numbers, other: [pa.array(numbers // 10, pa.int32()), pa.array(_texts(numbers % 10))],
     "three": lambda numbers, other: [
         pa.array(numbers // 60),
-        pa.array(numbers // 6 % 10, pa.date32()),
+        pa.array((numbers // 6 % 10).astype(np.int32), pa.date32()),
         pa.array(_texts(numbers % 6), pa.large_string()),
     ],
     "text and NaN": lambda numbers, other: [pa.array(_texts(numbers // 4)), _floats(numbers % 4, 8, other=other)],

@@ -31,7 +31,10 @@ class Settings:
     trigger_seconds: float = 2.0
     memory: str = "10%"
     cores: int = 2
-    native_batches: int = 6  # of Spark's own join: two to warm up, four to measure
+    stop_after_batch: int = 5
+    native_batches: int = 6  # of Spark's own joins: two to warm up, four to measure
+    native_seconds: float = 20.0
+    compare_rates: bool = True
 
     def __post_init__(self) -> None:
         if self.products < 1000:
@@ -116,7 +119,14 @@ def run(directory: Path | None = None, products: int = 1_000_000, quick: bool = 
 
 def _quick(products: int) -> Settings:
     return Settings(
-        min(products, 50_000), files=12, rows_per_file=5_000, files_per_second=8, trigger_seconds=0.5, native_batches=3
+        min(products, 50_000),
+        files=12,
+        rows_per_file=5_000,
+        files_per_second=8,
+        trigger_seconds=0.5,
+        stop_after_batch=1,
+        native_batches=3,
+        compare_rates=False,
     )
 
 
@@ -143,10 +153,9 @@ def _run(place: Place, settings: Settings) -> int:
         for name in shop.natives:
             with view.live(f"{name}, on the same files", settings.native_rows) as live:
                 natives.append(shop.native(name, live))
-        with view.waiting("Comparing the tables"):
-            verdict = check(shop, ours, natives)
     finally:
-        with view.waiting("Stopping Spark"):
-            shop.close()
+        shop.close()
+    with view.waiting("Comparing the tables"):
+        verdict = check(settings.rows, ours, natives)
     view.console.print("", summary(place, settings, store, verdict, time.monotonic() - started), sep="\n")
     return 0 if verdict.good else 1

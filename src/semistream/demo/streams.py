@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
     from semistream.demo import Place, Settings
     from semistream.demo.view import LiveQuery
+    from semistream.spark import Metrics
     from semistream.stores import MasterStore
     from semistream.stores.paged import Progress
 
 KEY = {"product": "product_id"}
 COLUMNS = ["product_key", "vendor", "price"]
 _LOOK_SECONDS = 0.25
+_PATIENCE_SECONDS = 10.0
 WARM_UP = 2  # batches that compile code, start workers and fill caches; they do not count in a rate
 
 
@@ -40,7 +43,7 @@ class Arrivals(threading.Thread):
         batches = (shop.sales(n * settings.rows_per_file, settings.rows_per_file) for n in range(settings.files))
         self._files = write_files(batches, place)
         self._pause = 1 / settings.files_per_second
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self.times: list[float] = []
         self.error: Exception | None = None
 
@@ -50,14 +53,14 @@ class Arrivals(threading.Thread):
             for _ in self._files:
                 self.times.append(time.monotonic())
                 due = self.times[0] + len(self.times) * self._pause
-                if self._stop.wait(max(0.0, due - time.monotonic())):
+                if self._ended.wait(max(0.0, due - time.monotonic())):
                     return
         except Exception as error:  # noqa: BLE001 - raised again where the demo waits
             self.error = error
 
     def stop(self) -> None:
         """No further file."""
-        self._stop.set()
+        self._ended.set()
         self.join()
 
 
@@ -83,7 +86,6 @@ class Outcome:
     batches: list[tuple[int, float]] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
     replayed: int = 0
-    most_files_behind: int = 0
 
     @property
     def rate(self) -> float:
@@ -109,8 +111,8 @@ class Shop:
         self.workload = RetailWorkload(products=settings.products)
         self.arrivals = Arrivals(place.sales, self.workload, settings)
         self.natives = {
-            "Spark's own join": self._plain,
-            "Spark's own join, all products broadcast": self._broadcast,
+            "Spark's join": self._plain,
+            "Spark's join, broadcast": self._broadcast,
         }
 
     def build(self, progress: Progress) -> MasterStore:
@@ -122,15 +124,20 @@ class Shop:
 
     def start_spark(self) -> None:
         """Start Spark; what it prints goes to a file."""
+        from pyspark.errors import PySparkException
+
         from semistream.spark.session import local_session
 
-        with _stderr_to(self.place.log):
-            self.spark = local_session(
-                "semistream demo",
-                f"local[{self.settings.cores},4]",
-                spark__sql__session__timeZone="UTC",
-                spark__sql__warehouse__dir=str(self.place.root / "warehouse"),
-            )
+        try:
+            with _stderr_to(self.place.log):
+                self.spark = local_session(
+                    "semistream demo",
+                    f"local[{self.settings.cores},4]",
+                    spark__sql__session__timeZone="UTC",
+                    spark__sql__warehouse__dir=str(self.place.root / "warehouse"),
+                )
+        except PySparkException as error:
+            raise SemistreamError(f"Spark did not start: {error} (more in {self.place.log})") from error
 
     def enrich(self, store: MasterStore, show: LiveQuery) -> Outcome:
         """Our query, while the sales arrive; stopped once in the middle, then restarted from its checkpoint."""
@@ -141,19 +148,22 @@ class Shop:
             self._sales(), store, on=KEY, how="left", memory=self.settings.memory, columns=COLUMNS, metrics=metrics
         )
         outcome = Outcome("semistream", self.place.table("enriched"))
-        query = _Query(self, frame, outcome, lambda: metrics.last)
+        query = _Query(self, frame, outcome, metrics)
         self.arrivals.start()
-        query.follow(show.update, self.settings.rows // 2)
-        show.crashed(*query.crash())
+        query.follow(show.update, self.settings.rows, stop_after=self.settings.stop_after_batch)
+        show.stopped(query.seen, query.forget_last_commit())
         query.follow(show.update, self.settings.rows)
         outcome.stats = metrics.total
         outcome.replayed = query.sink.skipped
+        metrics.close()
         return outcome
 
     def native(self, name: str, show: LiveQuery) -> Outcome:
         """One of Spark's own joins over the first of the same files, which have all arrived by now."""
         outcome = Outcome(name, self.place.table(f"spark-{list(self.natives).index(name) + 1}"))
-        _Query(self, self.natives[name](), outcome, lambda: None).follow(show.update, self.settings.native_rows)
+        _Query(self, self.natives[name](), outcome).follow(
+            show.update, self.settings.native_rows, enough_seconds=self.settings.native_seconds
+        )
         return outcome
 
     def close(self) -> None:
@@ -180,55 +190,89 @@ class Shop:
         return self._plain("broadcast")
 
 
+class _Stopped(Exception):  # noqa: N818 - no error
+    """Raised inside the query to end it before a batch: from outside, a stop may come in the middle of one."""
+
+
 class _Query:
     """A streaming query into a Delta table, with all that the demo does to it."""
 
-    def __init__(self, shop: Shop, frame: DataFrame, outcome: Outcome, stats: Callable[[], Stats | None]) -> None:
+    def __init__(self, shop: Shop, frame: DataFrame, outcome: Outcome, metrics: Metrics | None = None) -> None:
         self.shop = shop
         self.frame = frame
         self.outcome = outcome
-        self.stats = stats
+        self.metrics = metrics
         self.checkpoint = shop.place.checkpoint(outcome.table.name)
         self.sink = DeltaSink(outcome.table, app="sales")
         self.seen = -1
+        self.looked_in_vain = 0
         self.running: Any = None
 
-    def follow(self, show: Show, until_rows: int) -> None:
-        """Start the query, show how it does, and stop it when the table has so many rows."""
-        writer = self.frame.writeStream.foreachBatch(self.sink).option("checkpointLocation", str(self.checkpoint))
+    def follow(
+        self, show: Show, until_rows: int, stop_after: int | None = None, enough_seconds: float = math.inf
+    ) -> None:
+        """Start the query, show how it does, and stop it when so many rows are through, or after a batch.
+
+        A slow one is stopped when it has run for ``enough_seconds`` and there are batches to judge it by.
+        """
+        started = time.monotonic()
+
+        def write(batch: Any, batch_id: int) -> None:
+            if stop_after is not None and batch_id > stop_after:
+                raise _Stopped
+            self.sink(batch, batch_id)
+
+        writer = self.frame.writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
         self.running = writer.trigger(processingTime=f"{self.shop.settings.trigger_seconds} seconds").start()
         try:
-            while self._look(show) < until_rows:
+            while self._look(show) < until_rows and self.seen != stop_after:
+                self._check()
+                if time.monotonic() - started > enough_seconds and len(self.outcome.batches) > WARM_UP:
+                    break
                 time.sleep(_LOOK_SECONDS)
         finally:
             self.running.stop()
 
-    def _look(self, show: Show) -> int:
+    def _check(self) -> None:
         if self.shop.arrivals.error is not None:
             raise SemistreamError(f"the sales cannot be written: {self.shop.arrivals.error}")
-        if self.running.exception() is not None:
-            cause = str(self.running.exception()).strip().splitlines()
-            raise SemistreamError(f"{self.outcome.name} failed: {cause[0]} (more in {self.shop.place.log})")
+        failure = self.running.exception()
+        if failure is not None and _Stopped.__name__ not in str(failure):
+            raise SemistreamError(
+                f"{self.outcome.name} failed: {str(failure).strip().splitlines()[0]} (more in {self.shop.place.log})"
+            )
+
+    def _look(self, show: Show) -> int:
+        batches = self.outcome.batches
         for progress in self.running.recentProgress:
             if progress.batchId > self.seen and progress.numInputRows:
+                if not self._counted(len(batches) + 1):
+                    break
                 self.seen = progress.batchId
-                self.outcome.batches.append((progress.numInputRows, progress.durationMs["triggerExecution"] / 1000))
-        rows = rows_in(self.outcome.table)
+                batches.append((progress.numInputRows, progress.durationMs["triggerExecution"] / 1000))
+        rows = sum(count for count, _ in batches)
         arrived, done = list(self.shop.arrivals.times), rows // self.shop.settings.rows_per_file
         behind = max(0, len(arrived) - done)
-        self.outcome.most_files_behind = max(self.outcome.most_files_behind, behind)
-        batch_rows, batch_seconds = self.outcome.batches[-1] if self.outcome.batches else (0, 0.0)
         waiting = time.monotonic() - arrived[done] if behind else 0.0
-        show(Reading(rows, self.seen, batch_rows, batch_seconds, behind, waiting, self.stats()))
+        stats = self.metrics.last if self.metrics and self.metrics.batches else None
+        show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, stats))
         return rows
 
-    def crash(self) -> tuple[int, int]:
-        """Leave things as a crash at the worst moment would: the table has the last batch, Spark does not know it."""
-        commits = self.checkpoint / "commits"
-        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-        for name in (str(last), f".{last}.crc"):
-            (commits / name).unlink(missing_ok=True)
-        return last, rows_in(self.outcome.table)
+    def _counted(self, batches: int) -> bool:
+        """Have the counters of so many batches come in? They follow a moment after the batch; lost ones, never."""
+        if self.metrics is None or self.metrics.batches >= batches:
+            self.looked_in_vain = 0
+            return True
+        self.looked_in_vain += 1
+        return self.looked_in_vain * _LOOK_SECONDS > _PATIENCE_SECONDS
+
+    def forget_last_commit(self) -> int:
+        """Put the checkpoint back to just before Spark noted the last batch, as a crash leaves it; returns the rows."""
+        last = self.seen
+        for part, number in (("commits", last), ("offsets", last + 1), ("sources/0", last + 1)):
+            for name in (f"{number}", f".{number}.crc"):
+                (self.checkpoint / part / name).unlink(missing_ok=True)
+        return rows_in(self.outcome.table)
 
 
 def rows_in(table: Path) -> int:

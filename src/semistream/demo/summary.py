@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from semistream.budget import format_bytes
-from semistream.demo.streams import WARM_UP, Outcome
+from semistream.demo.streams import WARM_UP
 from semistream.demo.view import short
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def summary(place: Place, settings: Settings, store: MasterStore, verdict: Verdict, seconds: float) -> Panel:
     """All of it in one panel."""
-    most = settings.files_per_batch * settings.rows_per_file
     parts: list[RenderableType] = [
         "[bold]Accounting[/]",
         _accounting(verdict),
         "",
-        f"[bold]Rates[/] [dim]of batches of up to {most:,} sales, from file to Delta table; the first {WARM_UP} left out[/]",
-        _rates(settings, verdict, store),
+        f"[bold]Rates[/] from file to Delta table, {WARM_UP} batches to warm up left out",
+        _rates(verdict, store),
+        f"  {_judgement(settings, verdict)}",
         "",
         f"[bold]Three rows[/] of {short(verdict.ours.table)}",
         _rows(verdict.sample),
@@ -64,7 +64,7 @@ def _accounting(verdict: Verdict) -> Table:
         ),
     ]
     lines += [
-        (equal, f"{rows:,} rows compared with {name}: {'equal' if equal else 'different'}")
+        (equal, f"{rows:,} rows of {name} compared with ours: {'equal' if equal else 'different'}")
         for name, (rows, equal) in verdict.same.items()
     ]
     grid = Table.grid(padding=(0, 1))
@@ -73,26 +73,25 @@ def _accounting(verdict: Verdict) -> Table:
     return grid
 
 
-def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("  rows/s", justify="right")
+def _rates(verdict: Verdict, store: MasterStore) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column()
+    table.add_column("rows/s", justify="right")
     table.add_column("s a batch", justify="right")
-    table.add_column("")
-    for outcome in (verdict.ours, *verdict.natives):
-        keeps_up = outcome.rate >= settings.arrival_rate
-        table.add_row(
-            f"{outcome.rate:,.0f}",
-            f"{outcome.batch_seconds:.2f}",
-            f"{outcome.name}: {_remark(outcome, verdict, store)}, "
-            + ("keeps up" if keeps_up else "would not keep up with the sales"),
-        )
+    table.add_column()
+    held, whole = format_bytes(verdict.ours.stats.peak_bytes), format_bytes(store.bytes)
+    remarks = [f"{held} of memory for {whole} of products"] + ["reads all products for every batch"] * 2
+    for outcome, remark in zip((verdict.ours, *verdict.natives), remarks, strict=True):
+        table.add_row(f"  {outcome.name}", f"{outcome.rate:,.0f}", f"{outcome.batch_seconds:.2f}", f"[dim]{remark}[/]")
     return table
 
 
-def _remark(outcome: Outcome, verdict: Verdict, store: MasterStore) -> str:
-    if outcome is not verdict.ours:
-        return "reads all products for every batch"
-    return f"holds {format_bytes(verdict.ours.stats.peak_bytes)} of {format_bytes(store.bytes)} in memory"
+def _judgement(settings: Settings, verdict: Verdict) -> str:
+    if not settings.compare_rates:
+        return "[dim]Too few sales to judge the rates by.[/]"
+    fast = [o.name for o in (verdict.ours, *verdict.natives) if o.rate >= settings.arrival_rate]
+    keeps = f"{' and '.join(fast)} can keep up" if fast else "none of them can keep up on this machine"
+    return f"Sales arrive at {settings.arrival_rate:,.0f} rows/s: {keeps}."
 
 
 def _rows(sample: pa.Table) -> Table:

@@ -102,16 +102,15 @@ class LiveQuery:
             self.screen.update(self._block(reading))
         elif reading.batch > self._batch:
             self._batch = reading.batch
-            self.view.console.print(
-                f"  batch {reading.batch}: " + ", ".join([f"{reading.rows:,} sales", *_facts(self, reading).values()])
-            )
+            said = [f"{reading.rows:,} sales", *_facts(self, reading).values()]
+            self.view.console.print(f"  batch {reading.batch}: {', '.join(said)}", soft_wrap=True)
 
-    def crashed(self, batch: int, rows: int) -> None:
+    def stopped(self, batch: int, rows: int) -> None:
         """Say what was done to the query."""
         text = (
-            f"Stopped on purpose after batch {batch}, with {rows:,} sales in the table. Spark's own note that batch "
-            f"{batch} is done was removed, which is how a crash between the two leaves it. Restarted from the checkpoint, "
-            f"Spark sends batch {batch} again."
+            f"Stopped on purpose after batch {batch}, with {rows:,} sales in the table. Spark's note that batch "
+            f"{batch} is done is removed: this is how a crash between the two commits leaves it. Restarted from its "
+            f"checkpoint, Spark sends batch {batch} again."
         )
         grid = Table.grid(padding=(0, 1))
         grid.add_row("[yellow]![/]", text)
@@ -135,8 +134,8 @@ def _facts(query: LiveQuery, reading: Reading) -> dict[str, str]:
         facts["Cache"] = f"{stats.hit_ratio:.0%} found in the cache" if stats else "empty"
         used = format_bytes(stats.peak_bytes) if stats else "nothing"
         facts["Memory"] = f"{used} of {format_bytes(query.budget_bytes)} used"
-    behind = f"{reading.files_behind} files ({reading.seconds_behind:.1f} s) behind"
-    facts["Lag"] = behind if reading.files_behind else "up to date"
+        files = f"{reading.files_behind} file{'s' * (reading.files_behind != 1)}"
+        facts["Lag"] = f"{files} ({reading.seconds_behind:.1f} s) behind" if reading.files_behind else "up to date"
     return facts
 
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 _MAGIC = 0x53454D4943414348
 _WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
 _WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
-_SKETCH_PER_CELL = 2.0
+# With these two the hit ratio came closest to perfect LFU (docs/decisions/0005-cache-policy.md): a sketch smaller than
+# the misses of a period is noise, a period much shorter cannot tell the keys at the cache's edge apart.
+_SKETCH_PER_CELL = 3.0
 _LEAST_CELLS = 8
-_PERIOD = 10  # arrivals a cell before the counts are halved, as in TinyLFU (Einziger, Friedman, Manes 2017)
+_PERIOD = 40  # arrivals a cell before the counts are halved
 
 
 class TupleCache:

@@ -95,8 +95,8 @@ class Division:
         waiting = row_charge(plan.stream)
         index = store.index_bytes * tasks
         spare = max(0, total - index - tasks * (2 * page + row + waiting))
-        buffer = page + min(_BUFFER, spare // (16 * tasks)) // page * page
-        output = row + min(_OUTPUT, spare // (16 * tasks))
+        buffer = page + min(_BUFFER, spare // (24 * tasks)) // page * page
+        output = row + min(_OUTPUT, spare // (32 * tasks))
         rest = total - index - tasks * (2 * buffer + output)
         cache = int(max(0, rest - tasks * waiting) * share)
         window = (rest - cache) // tasks
@@ -157,16 +157,9 @@ class SweepJoin(Join):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""
         for batch in batches:
-            for piece in pieces(batch, self._piece_rows(batch)):
+            for piece in pieces(batch, self.output.most_rows):
                 yield from self._arrive(piece)
-                if self._is_due():
-                    yield from self._sweep(full=True)
         yield from self._sweep(full=False)
-
-    def _piece_rows(self, batch: pa.RecordBatch) -> int:
-        """Rows that fit the window even if all of them miss."""
-        row = charge(batch) / max(1, batch.num_rows)
-        return max(1, min(self.output.most_rows, int(self.window_limit / row)))
 
     @property
     def window_limit(self) -> int:
@@ -174,15 +167,6 @@ class SweepJoin(Join):
         if self._shared:
             return self.parts.window
         return self._room - (self._filter.nbytes if self._filter is not None else 0) - self._cache_limit
-
-    def _is_due(self) -> bool:
-        if self.window.since is None:
-            return False
-        # The next piece must fit as well, so the window counts as full at half its limit for wide rows, later for
-        # narrow ones.
-        next_piece = self.window.bytes / self.window.rows * min(self.output.most_rows, self.window.rows)
-        late = self._clock() - self.window.since > self.settings.wait_seconds
-        return late or self.window.bytes + next_piece > self.window_limit
 
     def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
@@ -211,10 +195,26 @@ class SweepJoin(Join):
                 stats.matched += len(matched)
             else:
                 yield from self.output.settled(rows, matched)
-        if len(missing):
-            rows = stream if len(missing) == len(values) else stream.take(pa.array(missing))
-            self.window.add(rows, codes[missing], self._clock())
-        self._note_peak()
+        yield from self._wait(stream, codes, missing)
+        if self.window.since is not None and self._clock() - self.window.since > self.settings.wait_seconds:
+            yield from self._sweep(full=True)
+
+    def _wait(self, stream: pa.RecordBatch, codes: Codes, missing: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """Let misses wait, as many at a time as the window has room for; sweep whenever it is full."""
+        row = charge(stream) / stream.num_rows
+        while len(missing):
+            room = self.window_limit - self.window.bytes
+            some = missing[: max(int(room / row), 0 if self.window.rows else 1)]
+            rows = stream if len(some) == stream.num_rows else stream.take(pa.array(some))
+            if self.window.rows and charge(rows) > room:  # text may be longer than the average
+                some = missing[: len(some) // 2]
+                rows = stream.take(pa.array(some))
+            if len(some) and (not self.window.rows or charge(rows) <= room):
+                self.window.add(rows, codes[some], self._clock())
+                missing = missing[len(some) :]
+                self._note_peak()
+            if len(missing):
+                yield from self._sweep(full=True)
 
     def _emits_nothing(self, matched: npt.NDArray[np.bool_]) -> bool:
         return self.plan.how in ("left", "inner") and bool(matched.all())

@@ -1,8 +1,8 @@
 """The arms of `bench core`: our joins and DuckDB on the same batches, without Spark.
 
 A run is warm-up batches, timed batches and one more. Every second of the warm-up and the last are checked: their rows
-go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing but
-the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
+go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing
+but the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
 """
 
 from __future__ import annotations

@@ -43,12 +43,17 @@ class Cell:
     @property
     def label(self) -> str:
         """The cell in a few words, for a progress bar."""
-        shown = [f"{value:,} {name}" for name, value in self._sizes() if value]
-        extra = [f"{name} {self.params[name]}" for name in ("stream", "memory", "threads") if self.params.get(name)]
-        return ", ".join([self.arm, *shown, *extra, *(["O_DIRECT"] if self.params.get("direct") else [])])
-
-    def _sizes(self) -> list[tuple[str, int]]:
-        return [("rows", self.params.get("rows", 0)), ("a batch", self.params.get("batch_rows", 0))]
+        params = self.params
+        parts = [self.arm]
+        if "batch_rows" in params:
+            parts.append(f"{params['batch_rows']:,}-row batches")
+        if self.suite == "spark" and "stream" in params:
+            parts.append(params["stream"])
+        if "memory" in params:
+            parts.append(params["memory"])
+        if "threads" in params:
+            parts.append(f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}")
+        return ", ".join([*parts, *(["O_DIRECT"] if params.get("direct") else [])])
 
     def to_json(self) -> str:
         """The cell as one line."""

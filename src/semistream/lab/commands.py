@@ -29,21 +29,24 @@ QUICK: dict[str, Any] = {
     "warmup": 5,
 }
 
-Rows = Annotated[
-    int | None, typer.Option("--rows", help="Rows of the master. [default: 10000000; with --quick 1000000]")
-]
-Out = Annotated[Path | None, typer.Option("--out", help="Where results go. [default: runs/bench, runs/bench-quick]")]
+_QUICKLY = "10000000; with --quick 1000000"
+Rows = Annotated[int | None, typer.Option("--rows", help="Rows of the master.", show_default=_QUICKLY)]
+Out = Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/bench[-quick]")]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="Where data is made and found again. [default: the user's cache]")
+    Path | None, typer.Option("--data", help="Where data is made and found again.", show_default="the user's cache")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Small data, one repetition, few batches: minutes, not hours.")]
-Repetitions = Annotated[int | None, typer.Option("--repetitions", help="Runs of each arm. [default: 3]")]
-Arms = Annotated[str | None, typer.Option("--arms", help="Arms to run, separated by commas. [default: all]")]
-Batches = Annotated[int | None, typer.Option("--batches", help="Timed batches. [default: by batch size]")]
-Warmup = Annotated[
-    int | None, typer.Option("--warmup", help="Batches that fill caches first. [default: by batch size]")
+Repetitions = Annotated[int | None, typer.Option("--repetitions", help="Runs of each arm.", show_default="3")]
+Arms = Annotated[
+    str | None, typer.Option("--arms", help="Arms to run, separated by commas.", show_default="all of the suite")
 ]
-BatchRows = Annotated[str | None, typer.Option("--batch-rows", help="Batch sizes. [default: 200000,2000000]")]
+Batches = Annotated[int | None, typer.Option("--batches", help="Timed batches.", show_default="by batch size")]
+Warmup = Annotated[
+    int | None, typer.Option("--warmup", help="Batches that fill caches first.", show_default="by batch size")
+]
+BatchRows = Annotated[
+    str | None, typer.Option("--batch-rows", help="Batch sizes.", show_default="200000,2000000; with --quick 200000")
+]
 Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: three or all.")]
 
 
@@ -168,8 +171,10 @@ def run_suite(settings: Settings, console: Console) -> None:
         suites.prepare(settings, lambda note: progress.update(task, description=note))
 
         def show(cell: Cell, result: dict[str, Any]) -> None:
-            rate = f"[red]{result['error']}" if "error" in result else f"{result['rows_per_second']:>14,.0f} rows/s"
-            progress.console.print(f"{cell.label}: {rate}", highlight=False)
+            said = "[red]failed[/]        " if "error" in result else f"{result['rows_per_second']:>12,.0f} rows/s"
+            progress.console.print(f"{said}  {cell.label}", highlight=False)
+            if "error" in result:
+                progress.console.print(result["error"], style="red", markup=False, highlight=False)
             progress.update(task, advance=1)
 
         try:

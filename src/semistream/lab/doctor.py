@@ -74,7 +74,7 @@ def _packages() -> Iterator[Check]:
         if name in found:
             yield Check("good", name, found[name])
         elif role:
-            yield Check("note", name, f"not installed; needed for: pip install 'semistream\\[{role}]'")
+            yield Check("note", name, f"not installed; needed for: pip install 'semistream[{role}]'")
         else:
             yield Check("bad", name, "not installed; run: pip install semistream")
 
@@ -97,7 +97,7 @@ def _java() -> Check:
 
     home = find_java()
     if home is None:
-        return Check("note", "Java", "none of 17 or 21 found, Spark needs one: pip install 'semistream\\[java]'")
+        return Check("note", "Java", "none of 17 or 21 found, Spark needs one: pip install 'semistream[java]'")
     return Check("good", "Java", f"{environment.java()} in {home}")
 
 

@@ -41,7 +41,8 @@ def rate_bars(bars: Sequence[Bar]) -> str:
         values = [bar.value for bar in bars]
         errors = [[b.value - b.low for b in bars], [b.high - b.value for b in bars]]
         axes.barh(places, values, color=[b.color for b in bars], height=0.7)
-        axes.errorbar(values, places, xerr=errors, fmt="none", ecolor="#333333", elinewidth=1, capsize=3)
+        if any(bar.low < bar.high for bar in bars):
+            axes.errorbar(values, places, xerr=errors, fmt="none", ecolor="#333333", elinewidth=1, capsize=3)
         largest = max(bar.high for bar in bars)
         for place, bar in zip(places, bars, strict=True):
             axes.text(bar.high + largest * 0.015, place, short(bar.value), va="center")

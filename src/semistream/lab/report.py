@@ -60,15 +60,14 @@ def _size(rows: int, groups: list[Group]) -> str:
         text += f"<p class=note>A small run. The targets are stated for {STATED_FOR:,} master rows.</p>"
     lines = [
         [
-            escape(t.what),
-            escape(t.wanted),
-            escape(t.measured),
-            "<span class=met>✓ met</span>" if t.met else "<span class=missed>✗ missed</span>",
+            "<span class=met>✓</span>" if target.met else "<span class=missed>✗</span>",
+            f"{escape(target.what)}<br><small>{escape(target.where)}</small>",
+            f"{escape(target.measured)}<br><small>{escape(target.wanted)}</small>",
         ]
-        for t in targets(groups)
+        for target in targets(groups)
     ]
     if lines:
-        text += "<h3>Targets</h3>" + _table(["", "target", "measured", ""], lines, numbers=(1, 2))
+        text += "<h3>Targets</h3>" + _table(["", "", "measured<br><small>target</small>"], lines, numbers=(2,))
     return text + _spark(groups) + _core(groups) + _legend(groups)
 
 
@@ -129,24 +128,17 @@ def _core(groups: list[Group]) -> str:
 def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
     ordered = sorted(groups, key=lambda group: -group.rate)
     bars = [plots.Bar(name_of(g), g.rate, *g.spread("rows_per_second"), color=_color(g.arm)) for g in ordered]
-    more = [column for column in more if any(column[1](group) != "–" for group in ordered)]
-    lines = []
-    for group in ordered:
-        low, high = group.spread("rows_per_second")
-        between = f"{plots.short(low)} – {plots.short(high)}" if len(group.results) > 1 else "–"
-        seconds = group.median("batch_seconds") or 0.0
-        lines.append(
-            [
-                escape(name_of(group)),
-                plots.short(group.rate),
-                between,
-                f"{seconds:.3g}",
-                *(value(group) for _, value in more),
-            ]
-        )
-    header = ["arm", "rows/s", "range", "s a batch", *(name for name, _ in more)]
+    shown: list[Column] = [
+        ("rows/s", lambda g: plots.short(g.rate)),
+        ("range", _range),
+        ("s a batch", lambda g: f"{g.median('batch_seconds') or 0:.3g}"),
+        *more,
+    ]
+    shown = [column for column in shown if any(column[1](group) != "–" for group in ordered)]
+    lines = [[f"<b>{escape(name_of(group))}</b>", *(value(group) for _, value in shown)] for group in ordered]
+    header = ["arm", *(name for name, _ in shown)]
     marked = [number for number, group in enumerate(ordered) if group.arm in OURS]
-    return plots.rate_bars(bars) + _table(header, lines, numbers=range(1, len(header)), marked=marked)
+    return plots.rate_bars(bars) + _table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
 
 
 def name_of(group: Group) -> str:
@@ -160,6 +152,11 @@ def name_of(group: Group) -> str:
 
 def _color(arm: str) -> str:
     return plots.OURS if arm in OURS else plots.BOUND if arm in BOUNDS else plots.OTHERS
+
+
+def _range(group: Group) -> str:
+    low, high = group.spread("rows_per_second")
+    return f"{plots.short(low)} – {plots.short(high)}" if len(group.results) > 1 else "–"
 
 
 def _ratio(group: Group, base: Group | None) -> str:
@@ -187,14 +184,16 @@ def _legend(groups: Iterable[Group]) -> str:
     return f"<h3>The arms</h3><ul>{''.join(lines)}</ul>"
 
 
-def _table(header: list[str], lines: list[list[str]], numbers: Iterable[int] = (), marked: Iterable[int] = ()) -> str:
+def _table(
+    header: list[str], lines: list[list[str]], numbers: Iterable[int] = (), marked: Iterable[int] = (), kind: str = ""
+) -> str:
     right, ours = set(numbers), set(marked)
 
     def cells(tag: str, values: list[str]) -> str:
         return "".join(f"<{tag}{' class=n' if i in right else ''}>{value}</{tag}>" for i, value in enumerate(values))
 
     rows = "".join(f"<tr{' class=ours' if i in ours else ''}>{cells('td', line)}</tr>" for i, line in enumerate(lines))
-    return f"<div class=scroll><table><tr>{cells('th', header)}</tr>{rows}</table></div>"
+    return f"<div class=scroll><table class='{kind}'><tr>{cells('th', header)}</tr>{rows}</table></div>"
 
 
 def _notes(kind: str, title: str, items: Iterable[str]) -> str:

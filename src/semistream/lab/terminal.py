@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
+    from semistream.lab.doctor import Check
     from semistream.stores import MasterStore
     from semistream.stores.paged import Progress
 
@@ -80,16 +83,12 @@ def show_facts(facts: dict[str, Any]) -> None:
         ["distinct keys", f"{about}{keys['distinct_at_most']:,}"],
         ["rows a key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
         ["rows left out", f"{keys['null_keys_left_out']:,} with a NULL key"],
-        *(
-            [
-                f"a read, {name}",
-                f"{1e6 * device[f'{kind}_request_seconds']:.1f} µs + {1e-6 / device[f'{kind}_byte_seconds']:,.0f} MB/s",
-            ]
-            for kind, name in (("cached", "page cache"), ("direct", "O_DIRECT"))
-            if f"{kind}_request_seconds" in device
-        ),
     ]
-    show_table(f"{facts['path']}, version {facts['version']}", ["", ""], lines)
+    for kind, name in (("cached", "page cache"), ("direct", "O_DIRECT")):
+        if f"{kind}_request_seconds" in device:
+            request, rate = 1e6 * device[f"{kind}_request_seconds"], 1e-6 / device[f"{kind}_byte_seconds"]
+            lines.append([f"a read, {name}", f"{request:.1f} µs a request, {rate:,.0f} MB/s"])
+    show_table(f"{facts['path']}, version {facts['version']}", [], lines)
     show_table("columns", ["name", "type"], [list(item) for item in facts["columns"].items()])
     versions = [
         [
@@ -104,16 +103,29 @@ def show_facts(facts: dict[str, Any]) -> None:
     show_table("versions", ["version", "created", "by", "rows", "bytes"], versions)
 
 
-def show_table(title: str, header: list[str], lines: list[list[str]]) -> None:
+def show_checks(checks: list[Check]) -> None:
+    """Print what `doctor` found."""
+    from rich.text import Text
+
+    marks = {"good": Text("✓", "green"), "note": Text("–", "yellow"), "bad": Text("✗", "red")}
+    show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
+
+
+def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str | Text]]) -> None:
+    """Print a table; values are shown as they are, whatever brackets they hold."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(*header, title=title or None, title_justify="left", box=SIMPLE_HEAD, show_header=any(header))
+    table = Table(
+        *header, title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD, show_header=bool(header)
+    )
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(Text(value) if isinstance(value, str) else value for value in line))
     Console().print(table)
 
 
 def plain(value: object) -> str:
+    """A value of any column as text."""
     return "" if value is None else "0x" + value.hex() if isinstance(value, bytes) else str(value)

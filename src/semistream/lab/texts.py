@@ -33,9 +33,9 @@ repetitions and their range. A ratio is the median of the ratios within each rep
 warm-up for all arms. The time of a batch is that of its trigger, planning and commit included; output goes to the
 <code>noop</code> sink. All files are in the page cache.</li>
 <li><b>Core.</b> Each batch is one call, nothing waits for the next. Our joins compute in one thread (reads with
-O_DIRECT are in flight in others; <i>cores used</i> is CPU time over wall time). All files are in the page cache, except with
-O_DIRECT. DuckDB gets our budget as its memory limit; where that is too little for it, the limit was doubled until the
-batch went through, and the table says to what.</li>
+O_DIRECT are in flight in others; <i>cores used</i> is CPU time over wall time). All files are in the page cache, except
+with O_DIRECT. DuckDB gets our budget as its memory limit; where that is too little for it, the limit was doubled until
+the batch went through, and the table says to what.</li>
 <li><b>Memory.</b> The proportional set size of each process, sampled every 50 ms: its peak above its idle baseline,
 added up over the workers. An idle worker has loaded all code and holds no data. Shares of memory are of the store's
 bytes on disk.</li>
@@ -54,11 +54,13 @@ table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e6eaed; vertical-align: top; }
 th { font-weight: 600; color: #4a565e; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-tr.ours td { background: #eef6fa; font-weight: 600; }
-.met, .missed { font-weight: 600; white-space: nowrap; } .met { color: #1a7f37; } .missed { color: #b42318; }
+tr.ours td { background: #eef6fa; }
+table.arms td:first-child { white-space: nowrap; } table.arms b { font-weight: 400; } tr.ours b { font-weight: 600; }
+small { color: #5b6770; font-size: .85em; font-weight: 400; }
+.met, .missed { font-weight: 700; } .met { color: #1a7f37; } .missed { color: #b42318; }
 .note, .wrong { padding: .5rem .8rem; border-left: 4px solid #e0b13c; background: #fff8e5; }
 .wrong { border-color: #b42318; background: #fdecea; }
-svg { width: 100%; height: auto; max-width: 40rem; display: block; }
+svg { width: 100%; height: auto; max-width: 34rem; display: block; }
 pre { background: #f5f7f8; padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
 code { font-size: .92em; }
 """

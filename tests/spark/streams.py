@@ -1,0 +1,110 @@
+"""What the Spark tests share: streams from a few files, run to their end, and stores to join them with."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from semistream import MasterStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL = 300_000  # bytes: more than the least that two tasks need, less than most masters here
+
+
+def master_table(rows: int = 100, mark: float = 0.0) -> pa.Table:
+    """Keys 0 to rows - 1, with a price and a name; ``mark`` is added to the price and tells versions apart."""
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "price": pa.array([number + mark for number in range(rows)], pa.float64()),
+            "name": pa.array([None if number % 7 == 3 else f"n{number}" for number in range(rows)], pa.string()),
+        }
+    )
+
+
+def build(path: Path, table: pa.Table | None = None, key: str | Sequence[str] = "id") -> MasterStore:
+    """A store of a table, by default of `master_table`."""
+    return MasterStore.build(master_table() if table is None else table, path, key=key)
+
+
+def frame(spark: SparkSession, table: pa.Table, partitions: int = 1) -> DataFrame:
+    """A batch DataFrame with the rows of a table."""
+    return spark.createDataFrame(table).repartition(partitions)
+
+
+def keys(*values: int | None) -> pa.Table:
+    """A stream of keys with a sequence number beside them."""
+    return pa.table({"id": pa.array(values, pa.int64()), "n": pa.array(range(len(values)), pa.int64())})
+
+
+def add_file(directory: Path, table: pa.Table) -> None:
+    """One more file for a stream; files are read in the order in which they were added."""
+    directory.mkdir(parents=True, exist_ok=True)
+    number = len(list(directory.glob("*.parquet")))
+    draft = directory / f".{number:04d}"
+    pq.write_table(table, draft)
+    past = time.time() - 10_000 + number
+    os.utime(draft, (past, past))
+    draft.rename(directory / f"{number:04d}.parquet")
+
+
+def stream(spark: SparkSession, directory: Path, tables: Iterable[pa.Table] = ()) -> DataFrame:
+    """A streaming DataFrame over the files of a directory, one file a batch."""
+    for table in tables:
+        add_file(directory, table)
+    schema = spark.read.parquet(str(directory)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
+
+
+def run(df: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
+    """Run a stream over all that is there, batch by batch."""
+    writer = df.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def gather(df: DataFrame, checkpoint: Path) -> dict[int, pa.Table]:
+    """The rows of every batch."""
+    found: dict[int, pa.Table] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        found[number] = batch.toArrow()
+
+    run(df, checkpoint, keep)
+    return found
+
+
+def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
+    """Run a stream into Spark's memory sink, and read it."""
+    writer = df.writeStream.format("memory").queryName(name).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return df.sparkSession.table(name).toArrow()
+
+
+def wait_until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The first true answer; fails when there is none in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := what():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"nothing happened within {seconds} s")
+
+
+def fails(pattern: str) -> Any:
+    """The block must fail within Spark, with a message like this."""
+    return pytest.raises(Exception, match=re.compile(pattern, re.DOTALL))
+
+
+def column(table: pa.Table, name: str, by: str = "n") -> list[Any]:
+    """One column in the order of another."""
+    return list(table.sort_by(by).column(name).to_pylist())
