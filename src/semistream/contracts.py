@@ -69,6 +69,7 @@ class JoinPlan:
         """Check everything that can be checked before the first row."""
         mapping = key_mapping(on)
         choose("how", how, HOWS)
+        stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
         codec.check_stream(stream, mapping)
         keys = set(mapping.values())
         chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
@@ -124,6 +125,13 @@ class JoinPlan:
             for column, name in zip(self.columns, self.names, strict=True)
         ]
         return pa.schema([*self.stream, *added])
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Arrow cannot take rows from view columns (Polars makes them), so they are carried as plain ones."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None) -> list[str]:

@@ -93,6 +93,28 @@ class KeyCodec:
                 result &= pc.fill_null(equal, fill_value=False).to_numpy(zero_copy_only=False)
         return result
 
+    def among(self, keys: Sequence[pa.Array], wanted: Sequence[pa.Array]) -> Mask:
+        """Row by row, is this real key one of the wanted ones?"""
+        names = [f"k{position}" for position in range(len(self.fields))]
+        left = pa.table([*self._comparable(keys), pa.array(np.arange(len(keys[0])))], [*names, "row"])
+        right = pa.table(self._comparable(wanted), names)
+        found = left.join(right, names, join_type="left semi", use_threads=False).column("row").to_numpy()
+        result = np.zeros(len(keys[0]), np.bool_)
+        result[found] = True
+        return result
+
+    def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Columns on which Arrow's equality is Spark's: exact types as codes (NaN, -0.0), the others as they are."""
+        made = []
+        for field, column in zip(self.fields, columns, strict=True):
+            plain = _plain(column)
+            if not _is_exact(field.type):
+                made.append(_stored(plain, field.type))
+                continue
+            valid = pc.is_valid(plain).to_numpy(zero_copy_only=False)
+            made.append(pa.array(_codes(plain, field.type), mask=~valid))
+        return made
+
     def check_stream(self, stream: pa.Schema, on: dict[str, str]) -> None:
         """Fail, naming both types, when a key column of the stream is missing or of another type than the master's."""
         if sorted(on.values()) != sorted(field.name for field in self.fields):

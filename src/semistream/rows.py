@@ -100,7 +100,7 @@ class RowLayout:
         self.widths = np.zeros(count, np.int64)
         self.slots = np.zeros(count, np.int64)
         self.previous = np.full(count, -1, np.int64)
-        position = (count + 7) >> 3  # a null bit a column
+        position = max(1, (count + 7) >> 3)  # a null bit a column; never empty, so that rows can be counted
         last_variable = -1
         for c, field in enumerate(schema):
             self.slots[c] = position

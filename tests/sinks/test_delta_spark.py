@@ -44,17 +44,10 @@ start(make_session(), place, Killed(place / "table", "sales")).awaitTermination(
 
 
 def make_session() -> SparkSession:
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from semistream.spark.java import ensure_java
+    from semistream.spark.session import local_session
 
-    ensure_java()
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2,4]").appName("sinks").config("spark.ui.enabled", "false")
     # Not UTC: the instants of the stream must arrive unchanged all the same.
-    session: SparkSession = builder.config("spark.sql.session.timeZone", "America/Sao_Paulo").getOrCreate()
-    return session
+    return local_session("sinks", "local[2,4]", spark__sql__session__timeZone="America/Sao_Paulo")
 
 
 def start(spark: SparkSession, place: Path, sink: Any) -> Any:
@@ -65,9 +58,12 @@ def start(spark: SparkSession, place: Path, sink: Any) -> Any:
     return writer.trigger(availableNow=True).start()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="session"
+)  # a process has one session: it may be that of other tests, and must not be stopped early
 def spark() -> Iterator[SparkSession]:
     session = make_session()
+    session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
 

@@ -72,7 +72,8 @@ class View:
         started = time.monotonic()
         shown = LiveQuery(self, title, rows, budget_bytes)
         if self.console.is_terminal:
-            with Live(console=self.console, refresh_per_second=4, transient=True) as shown.screen:
+            first = f"[bold]{title}[/]\n  [dim]Spark plans the query[/]"
+            with Live(first, console=self.console, refresh_per_second=4, transient=True) as shown.screen:
                 yield shown
         else:
             self.console.print(f"… {title}")

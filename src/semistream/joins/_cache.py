@@ -135,6 +135,12 @@ class TupleCache:
         return int(h[k.CELLS_AT] + h[k.TOP] * h[k.CELL_BYTES])
 
     @property
+    def least_bytes(self) -> int:
+        """`used_bytes` cannot be limited below this: the tables and a few cells."""
+        k, h = self._kernels, self.header
+        return int(h[k.CELLS_AT] + _LEAST_CELLS * h[k.CELL_BYTES])
+
+    @property
     def full(self) -> bool:
         """True when a new key must replace another."""
         k, h = self._kernels, self.header

@@ -89,8 +89,10 @@ class Output:
         self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
 
 
-def pieces(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
-    """A batch in slices of at most ``most_rows``."""
+def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of at most ``most_rows``, in the plan's schema."""
+    if not batch.schema.equals(schema):
+        batch = batch.cast(schema)
     if batch.num_rows <= most_rows:
         if batch.num_rows:
             yield batch

@@ -56,7 +56,7 @@ class IndexNestedLoopJoin(Join):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""
         for batch in batches:
-            for piece in pieces(batch, self.piece_rows):
+            for piece in pieces(batch, self.piece_rows, self.plan.stream):
                 yield from self._piece(piece)
 
     def _piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -70,7 +70,7 @@ class ReferenceJoin(Join):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""
         for batch in batches:
-            for piece in pieces(batch, MOST_ROWS):
+            for piece in pieces(batch, MOST_ROWS, self.plan.stream):
                 yield from self._join_piece(piece)
 
     def _join_piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -139,7 +139,8 @@ class ReferenceJoin(Join):
         """See `Join.least_bytes`."""
         target = Projection(store.layout, plan.needed).target
         text = max(0.0, store.row_bytes - 12 - store.layout.head) if not target.fixed else 0.0
-        return int(store.rows * (8 + target.head + 8 * (len(plan.columns) > len(plan.needed)) + text)) + 4096
+        decoded = 8 * sum(plan.is_code(name) for name in plan.columns)
+        return int(1.1 * store.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
 
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:

@@ -157,7 +157,7 @@ class SweepJoin(Join):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""
         for batch in batches:
-            for piece in pieces(batch, self.output.most_rows):
+            for piece in pieces(batch, self.output.most_rows, self.plan.stream):
                 yield from self._arrive(piece)
         yield from self._sweep(full=False)
 
@@ -344,14 +344,15 @@ class SweepJoin(Join):
         gain = (1 - miss_ratio) / (math.log(max(2, self.cache.rows)) + 0.58)
         share = gain / max(1e-12, gain + miss_ratio * self._elastic)
         wanted = self._cache_limit + int(_DAMPING * (share * self._room - self._cache_limit))
-        limit = min(max(wanted, self._room // 16), self.parts.cache, self._room - self._window_floor())
+        limit = min(max(wanted, self._room // 16), self._room - self._window_floor())
+        limit = min(max(limit, self.cache.least_bytes), self.parts.cache)
         if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
             self._cache_limit = limit
             self.cache.limit_bytes(limit)
 
     def _window_floor(self) -> int:
         filter_bytes = self._filter.nbytes if self._filter is not None else 0
-        return max(row_charge(self.plan.stream) * 64, self._room // 32) + filter_bytes
+        return min(self._room // 2, max(row_charge(self.plan.stream) * 64, self._room // 32)) + filter_bytes
 
     def _load_filter(self) -> None:
         size = self.store.bloom_bytes

@@ -301,8 +301,8 @@ def collect(
             if not _is_sound(page, pages[p, 1], pages[p, 2]):
                 return DAMAGED
             count = np.int64(load_u32(page + 8))
-            most = np.int64(load_u32(page + 12)) + count * new_head
-            if state[ROWS] + count >= len(out_index) or state[BYTES] + most > staging_bytes:
+            # A projected row is never longer than the row it comes from, so all of a page fits where a page fits.
+            if state[ROWS] + count >= len(out_index) or state[BYTES] + load_u32(page + 12) > staging_bytes:
                 return FULL
             for k in range(pages[p, 3], pages[p, 4]):
                 i = _lower_bound(page, count, codes[k])

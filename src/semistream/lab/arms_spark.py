@@ -45,41 +45,39 @@ def stream_plan(params: dict[str, Any]) -> Stream:
 
 
 def session(directory: Path) -> SparkSession:
-    """A session, the same for all arms."""
-    from semistream.spark.java import ensure_java
+    """A session, the same for all arms; what it writes goes to ``directory``."""
+    from semistream.spark.session import local_session
 
-    ensure_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(f"local[{_WORKERS}]").appName("semistream bench")
-    for name, value in {
-        "spark.driver.memory": "4g",
-        "spark.log.level": "ERROR",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        "spark.sql.shuffle.partitions": str(_WORKERS),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    return local_session(
+        "semistream bench",
+        f"local[{_WORKERS}]",
+        spark__driver__memory="4g",
+        spark__local__dir=str(directory / "local"),
+        spark__sql__execution__arrow__maxRecordsPerBatch="50000",
+        spark__sql__shuffle__partitions=str(_WORKERS),
+        spark__sql__warehouse__dir=str(directory / "warehouse"),
+        spark__ui__enabled="false",
+    )
 
 
 def run(cell: Cell, data: BenchData) -> dict[str, Any]:
     """Run one cell in this process."""
-    if cell.arm != "make_bucketed" and cell.arm not in ARMS:
-        raise BenchmarkError(f"arm {cell.arm!r} is not known; choose from {', '.join(ARMS)}")
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as place:
         spark = session(Path(place))
         try:
-            if cell.arm == "make_bucketed":
-                return make_bucketed(spark, data)
-            return _Run(spark, cell, data, Path(place)).result()
+            return run_in(spark, cell, data, Path(place))
         finally:
             spark.stop()
+
+
+def run_in(spark: SparkSession, cell: Cell, data: BenchData, place: Path) -> dict[str, Any]:
+    """Run one cell in a session; ``place`` is a directory for what is not kept."""
+    if cell.arm == "make_bucketed":
+        return make_bucketed(spark, data)
+    if cell.arm not in ARMS:
+        raise BenchmarkError(f"arm {cell.arm!r} is not known; choose from {', '.join(ARMS)}")
+    return _Run(spark, cell, data, place).result()
 
 
 def make_bucketed(spark: SparkSession, data: BenchData) -> dict[str, Any]:
@@ -129,7 +127,7 @@ class _Run:
                 self.nodes = _JOIN_NODES.findall(query._jsq.explainInternal(False))  # noqa: SLF001 - its text, not printed
             progress = [json.loads(one.json) for one in query.recentProgress]
             details = self.arm.details(range(self.first_timed, self.after_timed))
-        return {**self._summary(progress), **self._memory(sampler), "plan": self.nodes, **details}
+        return {**self._summary(progress), **self._memory(sampler), "plan": list(dict.fromkeys(self.nodes)), **details}
 
     def _summary(self, progress: list[dict[str, Any]]) -> dict[str, Any]:
         took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1000 for one in progress if one["numInputRows"]}

@@ -175,7 +175,7 @@ def with_code(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The identity, slowly, after loading all kernels."""
     from semistream.kernels.__main__ import MODULES
 
-    for module in ("semistream.engine", *(f"semistream.kernels.{name}" for name in MODULES)):
+    for module in ("semistream.spark", "semistream.engine", *(f"semistream.kernels.{name}" for name in MODULES)):
         importlib.import_module(module)
     for batch in batches:
         time.sleep(0.5)  # so that no worker is free for a second task

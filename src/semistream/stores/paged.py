@@ -353,14 +353,10 @@ class MasterStore:
         for index, rows in self.match(distinct, PageReader(self)):
             batch = self.to_batch(distinct[index], rows, [*names, *(k for k in self.key if k not in names)])
             if not self.codec.exact:
-                batch = batch.filter(pa.array(self._is_wanted(batch, wanted)))
+                have = [batch.column(name) for name in self.key]
+                batch = batch.filter(pa.array(self.codec.among(have, wanted)))
             batches.append(batch.select(names))
         return pa.Table.from_batches(batches, pa.schema([self.schema.field(name) for name in names]))
-
-    def _is_wanted(self, batch: pa.RecordBatch, wanted: list[pa.Array]) -> npt.NDArray[np.bool_]:
-        asked = set(zip(*(column.to_pylist() for column in wanted), strict=True))
-        have = zip(*(batch.column(name).to_pylist() for name in self.key), strict=True)
-        return np.fromiter((key in asked for key in have), np.bool_, batch.num_rows)
 
     def copy_rows(self, rows: Addresses) -> PackedRows:
         """Rows copied out of a read buffer."""

@@ -87,7 +87,7 @@ def _existing(store: MasterStore, changed: Codes, keys: list[pa.Array]) -> tuple
         if store.codec.exact:
             continue
         batch = store.to_batch(changed[index], rows, store.key)
-        others = ~store._is_wanted(batch, keys)  # noqa: SLF001 - the same question as in get()
+        others = ~store.codec.among(batch.columns, keys)
         if others.any():
             kept.append(Block.of(changed[index[others]], store.copy_rows(rows[others])))
     return gone, kept

@@ -1,0 +1,250 @@
+"""What only the sweep promises: deadlines, a bounded window, bounded output, a cache as good as it can be, and safe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
+from semistream.errors import ArgumentError
+from semistream.joins import JOINS
+from semistream.joins.sweep import SweepJoin, SweepSettings, zipf_share
+from semistream.stores import MasterStore
+from semistream.workloads.zipf import ZipfWorkload
+from tests.joins.conformance import MOST_ROWS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def zipf(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipfWorkload, MasterStore]:
+    load = ZipfWorkload(rows=40_000)
+    return load, MasterStore.build(load.master(), tmp_path_factory.mktemp("zipf") / "store", key="key")
+
+
+def plan_of(store: MasterStore, stream: pa.Schema, on: str = "key", how: str = "left", columns: Any = None) -> JoinPlan:
+    return JoinPlan.make(stream, store.schema, store.codec, on, how, columns)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_wait_until_the_deadline_and_no_longer(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    _, store = zipf
+    now = [0.0]
+    batches = [pa.record_batch({"key": [number]}) for number in (1, 2, 3, 4)]
+    join = SweepJoin(
+        store, plan_of(store, batches[0].schema), Budget(1 << 24), SweepSettings(wait_seconds=5), clock=lambda: now[0]
+    )
+    fed = [0]
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for batch, at in zip(batches, (0.0, 4.9, 5.1, 6.0), strict=True):
+            now[0] = at
+            fed[0] += 1
+            yield batch
+
+    came = [(fed[0], made.column("key").to_pylist()) for made in join.join(stream())]
+    assert [at for at, _ in came] == [3, 4]
+    assert sorted(came[0][1]) == [1, 2, 3]
+    assert came[1][1] == [4]
+
+
+def test_the_default_clock_runs(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    load, store = zipf
+    batch = load.stream(0, 100)
+    join = SweepJoin(store, plan_of(store, batch.schema), Budget(1 << 24), SweepSettings(wait_seconds=1e-9))
+    fed = [0]
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            fed[0] += 1
+            yield batch
+
+    assert [fed[0] for _ in join.join(stream())][0] == 1
+
+
+@pytest.mark.parametrize("memory", [30_000, 200_000, 2_000_000])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.9])
+@pytest.mark.parametrize("adapt", [True, False])
+def test_the_window_stays_within_its_limit(
+    zipf: tuple[ZipfWorkload, MasterStore], memory: int, share: float, adapt: bool
+) -> None:
+    """Bursts after trickles, wide rows after narrow ones: whatever comes, the budget is kept."""
+    load, store = zipf
+    chooser = np.random.default_rng(1)
+    schema = pa.schema([("key", pa.int64()), ("text", pa.string())])
+    settings = SweepSettings(wait_seconds=60, cache_share=share, adapt=adapt)
+    join = SweepJoin(store, plan_of(store, schema, columns=["price", "vendor"]), Budget(memory), settings)
+    most = [0]
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for size, width in [(3, 2), (2_000, 2), (1, 0), (300, 60), (700, 5), (1, 100), (4_000, 3), (50, 120), (900, 1)] * 2:
+            keys = chooser.integers(0, load.rows, size)
+            widths = chooser.integers(0, width + 1, size)
+            yield pa.record_batch({"key": keys, "text": ["x" * int(w) for w in widths]}, schema=schema)
+            assert join.window.bytes <= join.window_limit
+            most[0] = max(most[0], join.stats.peak_bytes)
+            assert join.stats.peak_bytes <= memory
+
+    total = sum(made.num_rows for made in join.join(stream()))
+    assert total == join.stats.rows_in == 2 * 7_955
+    join.check()
+
+
+def test_a_row_wider_than_the_window_is_not_a_defect(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    """One stream row larger than all memory: joined within the budget or refused as too small a budget."""
+    from semistream.errors import MemoryBudgetError
+
+    _, store = zipf
+    batch = pa.record_batch({"key": [1, 2, 3], "text": ["", "x" * 500_000, ""]})
+    join = SweepJoin(store, plan_of(store, batch.schema, columns=["price"]), Budget(30_000))
+    try:
+        made = sum(one.num_rows for one in join.join([batch]))
+    except MemoryBudgetError:
+        return
+    assert made == 3
+    join.check()
+
+
+# -- bounded output ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_a_hot_key_comes_out_in_bounded_batches(tmp_path: Path, name: str) -> None:
+    """300 × 20,000 rows on one key, and one stream row with 70,000 matches."""
+    keys = np.concatenate([np.full(20_000, 7), np.full(70_000, 8), np.arange(100, 200)])
+    master = pa.table({"k": keys, "v": np.arange(len(keys)).astype(np.int32)})
+    store = MasterStore.build(master, tmp_path / "store", key="k")
+    batch = pa.record_batch({"k": pa.array([7] * 300 + [8, 5, 150]), "row": pa.array(range(303))})
+    join = JOINS[name](store, plan_of(store, batch.schema, "k"), Budget(1 << 23))
+    start = pa.total_allocated_bytes()
+    per_row = np.zeros(303, np.int64)
+    value_sum = 0
+    largest = held = 0
+    for made in join.join([batch]):
+        largest = max(largest, made.num_rows)
+        held = max(held, pa.total_allocated_bytes() - start)
+        per_row += np.bincount(made.column("row").to_numpy(), minlength=303)
+        value_sum += int(made.column("v").fill_null(0).to_numpy().sum())
+    assert (per_row[:300] == 20_000).all()
+    assert per_row[300:].tolist() == [70_000, 1, 1]
+    assert value_sum == 300 * sum(range(20_000)) + sum(range(20_000, 90_000)) + 90_050
+    assert largest <= MOST_ROWS
+    assert held < 1 << 25
+    join.check()
+
+
+def test_hits_on_a_large_group_come_out_piece_by_piece(tmp_path: Path) -> None:
+    """A cached group of many rows met by a batch full of its key: the output must not be held all at once."""
+    keys = np.concatenate([np.full(60, 7), np.arange(100, 3_000)])
+    store = MasterStore.build(pa.table({"k": keys, "v": np.arange(len(keys))}), tmp_path / "store", key="k")
+    batch = pa.record_batch({"k": pa.array(np.full(40_000, 7)), "row": pa.array(np.arange(40_000))})
+    memory = 1 << 22
+    join = SweepJoin(store, plan_of(store, batch.schema, "k"), Budget(memory))
+    for _ in range(2):
+        list(join.join([batch.slice(0, 20)]))
+    start = pa.total_allocated_bytes()
+    rows = held = 0
+    for made in join.join([batch]):
+        rows += made.num_rows
+        held = max(held, pa.total_allocated_bytes() - start)
+    assert join.stats.hits > 40_000
+    assert rows == 60 * 40_000
+    assert held < 2 * memory
+
+
+# -- reads and hits ----------------------------------------------------------------------------------------------------
+
+
+def test_hit_ratio_is_near_that_of_perfect_frequencies(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    load, store = zipf
+    plan = plan_of(store, load.stream(0, 1).schema, columns=["price", "vendor"])
+    join = SweepJoin(store, plan, Budget(350_000))
+    for start in range(0, 400_000, 20_000):
+        if start == 300_000:
+            before = join.stats.copy()
+        for _ in join.join([load.stream(start, 20_000)]):
+            pass
+    measured = join.stats.since(before)
+    bound = zipf_share(measured.cached_rows, load.rows, 1.0)
+    assert 500 < measured.cached_rows < load.rows / 2
+    assert bound - 0.10 < measured.hit_ratio <= bound + 0.02
+    join.check()
+
+
+def test_a_sweep_reads_fewer_pages_than_lookups(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    load, store = zipf
+    batches = [load.stream(start, 4_000) for start in range(0, 20_000, 4_000)]
+    pages = {}
+    for name in ("inl", "sweep"):
+        join = JOINS[name](store, plan_of(store, batches[0].schema, columns=["price"]), Budget(500_000))
+        rows = sum(made.num_rows for made in join.join(batches))
+        assert rows == join.stats.rows_in == 20_000
+        assert join.stats.pages_read > 0
+        assert join.stats.bytes_read >= join.stats.pages_read * store.page_bytes or name == "sweep"
+        pages[name] = join.stats.pages_read / rows
+    assert pages["inl"] >= 1
+    assert pages["sweep"] < pages["inl"] / 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wait_seconds": 0},
+        {"wait_seconds": -1.0},
+        {"cache_share": -0.1},
+        {"cache_share": 1.0},
+        {"cache_share": float("nan")},
+        {"reads_in_flight": 0},
+        {"reads_in_flight": 17},
+    ],
+    ids=str,
+)
+def test_settings_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}={next(iter(wrong.values()))}"):
+        SweepSettings(**wrong)
+
+
+def test_an_abandoned_stream_leaves_nothing_behind(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
+    """A caller stops in the middle; the same join then answers the next stream as if nothing had happened."""
+    load, store = zipf
+    for direct in (False, True):
+        opened = MasterStore.open(store.path, direct=direct)
+        join = SweepJoin(opened, plan_of(opened, load.stream(0, 1).schema, columns=["surrogate"]), Budget(400_000))
+        for turn in range(5):
+            begun = join.join([load.stream(50_000 * turn, 20_000)])
+            next(begun)
+            begun.close()
+            batch = load.stream(7_000 * turn, 3_000)
+            made = pa.Table.from_batches(join.join([batch]))
+            rows = made.filter(pa.compute.is_in(made["at"], batch.column("at")))
+            assert (rows["surrogate"].to_numpy() == rows["key"].to_numpy() + 10**9).all()
+            assert set(batch.column("at").to_pylist()) <= set(made["at"].to_pylist())
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["fixed", "text", "hashed"])
+@pytest.mark.parametrize("part", ["tables", "header"])
+def test_damaged_cache_memory_never_gives_wrong_rows(shape: str, part: str) -> None:
+    """In a process of its own, since a fault here may end it; see tests/joins/damaged_cache.py."""
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.joins.damaged_cache", shape, part, "70"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert said.returncode == 0, f"exit code {said.returncode}\n{said.stdout[-2000:]}\n{said.stderr[-2000:]}"
+    assert said.stdout.endswith("70 rounds\n")

@@ -1,0 +1,74 @@
+"""Every arm of `bench core` on tiny data, in fresh processes as in a real run: same rows, all figures there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from semistream.lab import commands, suites
+from semistream.lab.results import Results, disagreements
+from semistream.lab.suites import CORE_ARMS, Settings
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    place = tmp_path_factory.mktemp("core")
+    given = Settings(
+        "core",
+        rows=20_000,
+        out=place / "out",
+        data=place / "data",
+        batch_rows=(2_000,),
+        repetitions=1,
+        batches=3,
+        warmup=4,
+    )
+    commands.run_suite(given, Console(stderr=True))
+    return given
+
+
+def test_all_arms_agree(settings: Settings) -> None:
+    results = Results.load(settings.out)
+    assert results.failed == []
+    assert {line["arm"] for line in results.done} == set(CORE_ARMS)
+    assert disagreements(results.done) == []
+    joins = [line for line in results.done if line["arm"] != "build"]
+    for line in joins:
+        assert set(line["checksum"]) >= {"0", "2", "7"}, line["arm"]
+        assert line["matched"] == line["rows"] == 2_000 * 3, line["arm"]
+        assert line["rows_per_second"] > 0
+        assert line["batch_seconds"] > 0
+        assert line["pss_growth_bytes"] >= 0
+
+
+def test_counters_of_ours(settings: Settings) -> None:
+    lines = [line for line in Results.load(settings.out).done if line["arm"] == "sweep"]
+    assert {line["params"]["direct"] for line in lines} == {False, True}
+    for line in lines:
+        assert 0 < line["hit_ratio"] < 1
+        assert 0 < line["peak_bytes"] <= line["budget_bytes"]
+        assert line["pages_read"] > 0
+        assert line["bytes_read"] > 0
+
+
+def test_build_is_measured(settings: Settings) -> None:
+    (line,) = [line for line in Results.load(settings.out).done if line["arm"] == "build"]
+    assert line["rows"] == 20_000
+    assert line["peak_bytes"] > 10_000_000
+    assert list(settings.data.rglob(".build-*")) == []
+
+
+def test_a_second_run_does_nothing(settings: Settings) -> None:
+    before = (settings.out / "results.jsonl").read_bytes()
+    assert suites.missing(suites.cells(settings), Results.load(settings.out)) == []
+    commands.run_suite(settings, Console(stderr=True))
+    assert (settings.out / "results.jsonl").read_bytes() == before
+
+
+def test_report_is_there(settings: Settings) -> None:
+    page = Path(settings.out / "report.html").read_text()
+    assert "20,000 master rows" in page
+    assert "sweep, 10%, O_DIRECT" in page
+    assert settings.command in page

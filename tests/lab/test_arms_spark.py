@@ -1,0 +1,71 @@
+"""Every arm of `bench spark` on tiny data, one after the other in one session: same rows, all figures there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semistream.lab.suites import SPARK_ARMS
+
+# In a process of its own: the session of other tests has other settings.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from semistream.lab.arms_spark import run_in, session
+from semistream.lab.cells import Cell
+from semistream.lab.data import BenchData
+root = Path(sys.argv[1])
+data = BenchData(root / "data", 5000)
+params = {"rows": 5000, "stream": "wide", "batch_rows": 500, "columns": "all", "memory": "10%"}
+params |= {"large": 1, "large_rows": 2000, "warmup": 2, "batches": 2}
+spark = session(root)
+found = {}
+for arm in ["make_bucketed", *sys.argv[2:]]:
+    place = root / arm
+    place.mkdir()
+    found[arm] = run_in(spark, Cell("spark", arm, params), data, place)
+spark.stop()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    place: Path = tmp_path_factory.mktemp("spark")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, place, *SPARK_ARMS], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_all_arms_agree(results: dict[str, dict[str, Any]]) -> None:
+    joining = [results[arm]["checksum"] for arm in SPARK_ARMS if arm not in ("source", "passthrough")]
+    assert joining[0].keys() == {"0", "2", "5"}
+    assert all(checksum == joining[0] for checksum in joining)
+    assert results["source"]["checksum"] == results["passthrough"]["checksum"]
+    assert results["source"]["checksum"] != joining[0]
+
+
+def test_spark_planned_what_was_meant(results: dict[str, dict[str, Any]]) -> None:
+    assert results["bucketed"]["plan"] == ["ShuffledHashJoin"]
+    assert results["broadcast_stream"]["plan"] == ["BroadcastHashJoin"]
+    assert results["passthrough"]["plan"] == ["MapInArrow"]
+    assert results["source"]["plan"] == []
+
+
+def test_figures(results: dict[str, dict[str, Any]]) -> None:
+    for arm in SPARK_ARMS:
+        assert results[arm]["rows"] == 1000
+        assert results[arm]["rows_per_second"] > 0
+    ours = results["semistream"]
+    assert (ours["matched"], ours["workers"]) == (1000, 2)
+    assert 0 < ours["hit_ratio"] <= 1
+    assert ours["pss_growth_bytes"] > 0
+    assert results["plain"]["workers"] == 2  # of the arms before it, idle: they share a session here

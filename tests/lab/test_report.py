@@ -1,0 +1,92 @@
+"""Targets and the page that is made of results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from semistream.lab.report import make_page
+from semistream.lab.results import grouped
+from semistream.lab.targets import targets
+from tests.lab.samples import ENVIRONMENT, core_cell, result, spark_cell, written
+
+RUN: dict[str, Any] = {"environments": {"abc": ENVIRONMENT}, "commands": ["semistream bench spark --rows 10000000"]}
+
+
+def test_ratios_are_taken_within_repetitions(tmp_path: Path) -> None:
+    # Medians of the rates would say 0.53, since one run of ours is missing; within each repetition it is 0.95.
+    rates = [(1e6, 0.95e6), (1e5, 0.95e5), (2e6, 1.9e6)]
+    cells = []
+    for number, (through, ours) in enumerate(rates):
+        cells.append((spark_cell("passthrough", number), result(through)))
+        if number != 2:
+            cells.append((spark_cell("semistream", number), result(ours, workers=2)))
+    found = targets(grouped(written(tmp_path, cells).done))
+    assert [(t.what, t.wanted, t.measured, t.met) for t in found] == [
+        ("semistream against pass-through", "≥ 0.9×", "0.95×", True)
+    ]
+
+
+def test_all_targets(tmp_path: Path) -> None:
+    budget = 100_000_000
+    ours: dict[str, Any] = {"workers": 2, "budget_bytes": budget}
+    cells = [
+        (spark_cell("passthrough"), result(400e3)),
+        (spark_cell("plain"), result(18e3)),
+        (spark_cell("bucketed"), result(76e3)),
+        (spark_cell("semistream"), result(380e3, pss_growth_bytes=300_000_000, **ours)),
+        (core_cell("sweep", direct=False), result(5e6, pss_growth_bytes=170_000_000, workers=1, budget_bytes=budget)),
+        (core_cell("sweep", direct=True), result(2e6, pss_growth_bytes=100_000_000, workers=1, budget_bytes=budget)),
+        (
+            core_cell("sweep", direct=False, memory="1%"),
+            result(3e6, pss_growth_bytes=1, workers=1, budget_bytes=budget // 10),
+        ),
+        (core_cell("duckdb_table", threads=1), result(0.5e6)),
+        (core_cell("duckdb_table", threads=2), result(0.9e6)),
+        (core_cell("build"), {**result(250e3), "batch_seconds": 40.0, "peak_bytes": 1e9, "checksum": {}}),
+    ]
+    found = {(t.what, t.measured, t.met) for t in targets(grouped(written(tmp_path, cells).done))}
+    assert found == {
+        ("semistream against pass-through", "0.95×", True),
+        ("against the best native arm, bucketed", "5.00×", True),
+        ("sweep, warm", "5.00 M rows/s", True),
+        ("against DuckDB's best arm, duckdb table", "10.00×", True),
+        ("with O_DIRECT against warm", "0.40×", False),
+        ("at 1 % memory against 10 %", "0.60×", True),
+        ("time to build", "40.0 s", True),
+        ("peak memory of the build", "1.0 GB", True),
+        ("memory growth of semistream", "300.0 MB", False),  # 110 MB and 64 MiB for each of two workers
+        ("memory growth of sweep", "170.0 MB", True),
+    }
+
+
+def test_page_stands_alone(tmp_path: Path) -> None:
+    cells = [
+        (spark_cell(arm, n), result(rate + n)) for n in range(3) for arm, rate in (("plain", 1e4), ("semistream", 1e6))
+    ]
+    page = make_page(written(tmp_path, cells), RUN)
+    assert page.count("<svg") == 1
+    assert "10,000,000 master rows" in page
+    assert "A &lt;fast&gt; one" in page
+    assert RUN["commands"][0] in page
+    assert not re.search(r"<script|<link|src=|@import", page)
+    assert "width=device-width" in page
+
+
+def test_times_of_arms_that_differ_are_not_shown(tmp_path: Path) -> None:
+    cells = [
+        (spark_cell("plain"), result(12345)),
+        (spark_cell("semistream"), result(1e6, "1:bb")),
+        (spark_cell("plain", stream="wide"), result(54321)),
+        (spark_cell("bucketed"), {"error": "ran out of <memory>"}),
+    ]
+    page = make_page(written(tmp_path, cells), RUN)
+    assert "different rows" in page
+    assert "12.3 k" not in page
+    assert "54.3 k" in page
+    assert "ran out of &lt;memory&gt;" in page
+
+
+def test_empty_page(tmp_path: Path) -> None:
+    assert "no results yet" in make_page(written(tmp_path, []), {"environments": {}, "commands": []})

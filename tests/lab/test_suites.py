@@ -1,0 +1,89 @@
+"""The grid, its order, and what happens when a cell breaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semistream.errors import ArgumentError
+from semistream.lab import suites
+from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.results import Results
+from semistream.lab.suites import Settings
+from tests.lab.samples import result
+
+
+def settings(tmp_path: Path, suite: str, **more: Any) -> Settings:
+    return Settings(suite, rows=1000, out=tmp_path / "out", data=tmp_path / "data", **more)
+
+
+def test_core_grid(tmp_path: Path) -> None:
+    cells = suites.cells(settings(tmp_path, "core", memory=("10%", "1%"), repetitions=1))
+    count = Counter(cell.arm for cell in cells)
+    # two batch sizes; sweep and DuckDB at two budgets, sweep with and without O_DIRECT, DuckDB with one thread and two
+    assert count == {"sweep": 8, "inl": 2, "reference": 2, "duckdb_parquet": 8, "duckdb_table": 8, "build": 1}
+    assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_spark_grid(tmp_path: Path) -> None:
+    cells = suites.cells(settings(tmp_path, "spark", repetitions=2))
+    assert len(cells) == 2 * 2 * 2 * len(suites.SPARK_ARMS)
+    warmups = {(cell.params["large"], cell.params["warmup"], cell.params["large_rows"]) for cell in cells}
+    assert warmups == {(4, 3, 2_000_000)}  # the same for all arms
+
+
+def test_arms_take_turns(tmp_path: Path) -> None:
+    cells = suites.cells(settings(tmp_path, "spark", streams=("narrow",), batch_rows=(10,), repetitions=3))
+    first = [next(cell.arm for cell in cells if cell.repetition == number) for number in range(3)]
+    assert first == ["source", "passthrough", "plain"]
+    for repetition in range(3):
+        assert {cell.arm for cell in cells if cell.repetition == repetition} == set(suites.SPARK_ARMS)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"arms": ("nope",)}, {"streams": ("thin",)}, {"columns": "two"}, {"repetitions": 0}, {"batch_rows": (1,)}],
+    ids=str,
+)
+def test_bad_settings(tmp_path: Path, more: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, BenchmarkError)):
+        settings(tmp_path, "spark", **more)
+
+
+def run(given: Settings, monkeypatch: pytest.MonkeyPatch, answers: dict[str, dict[str, Any] | str]) -> Results:
+    def stand_in(cell: Cell, _: Settings) -> dict[str, Any]:
+        answer = answers[cell.arm]
+        if isinstance(answer, str):
+            raise BenchmarkError(answer)
+        return answer
+
+    monkeypatch.setattr(suites, "run_cell", stand_in)
+    results = Results.load(given.out)
+    suites.run(given, suites.cells(given), results, lambda cell: None, lambda cell, result: None)
+    return results
+
+
+def test_a_broken_cell_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(tmp_path, "spark", arms=("plain", "bucketed"), streams=("wide",), batch_rows=(10,), repetitions=1)
+    results = run(given, monkeypatch, {"plain": "out of memory", "bucketed": result(5)})
+    assert [line["arm"] for line in results.failed] == ["plain"]
+    assert [line["arm"] for line in results.done] == ["bucketed"]
+    assert all(line["environment"] for line in results.done)
+    assert given.command in (given.out / "run.json").read_text()
+
+
+def test_arms_that_differ_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(tmp_path, "spark", arms=("plain", "bucketed"), streams=("wide",), batch_rows=(10,), repetitions=1)
+    with pytest.raises(BenchmarkError, match="do not agree"):
+        run(given, monkeypatch, {"plain": result(5, "1:a"), "bucketed": result(5, "1:b")})
+
+
+def test_a_process_that_fails_is_explained(tmp_path: Path) -> None:
+    given = settings(tmp_path, "core")
+    given.out.mkdir()
+    with pytest.raises(BenchmarkError, match="'nope' is not known"):
+        suites.run_cell(Cell("core", "nope", {"rows": 10, "warmup": 1, "batches": 1, "batch_rows": 5}), given)
+    assert "Traceback" in (given.out / "failed-core-nope.log").read_text()

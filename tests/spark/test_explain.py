@@ -1,0 +1,61 @@
+"""``explain``: what `enrich` would do, and why, in words and numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semistream.spark import Metrics, enrich, explain
+from tests.spark.streams import build, frame, keys, master_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_master_that_fits(spark: SparkSession, tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    text = explain(frame(spark, keys(1)), store, on="id")
+    assert f"enrich with {store.path} (version 1, 100 rows, " in text
+    assert "algorithm   reference: the columns needed take about " in text
+    assert "the master is simply held whole" in text
+    assert "transport   rows: the stream's other columns take only about 8 bytes a row" in text
+    assert "memory      256.0 MB in total a host for 2 tasks at once" in text
+    assert "output      id, n, price, name" in text
+    assert "no match    null; refresh every_batch" in text
+
+
+def test_a_master_that_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    store = build(tmp_path / "s", master_table(50_000))
+    text = explain(frame(spark, keys(1)), store, on="id", memory="10%", how="semi", refresh="5 minutes")
+    assert "algorithm   sweep: the columns needed take about " in text
+    assert "hot rows are cached, the others read by planned sweeps" in text
+    assert "transport   keys: a semi or anti join needs only the key" in text
+    for part in ("index", "read buffer", "output", "cache", "window"):
+        assert re.search(rf"^ +{part} +[\d.]+ (B|kB|MB)$", text, re.MULTILINE), part
+    assert re.search(r"predicted   hit ratio 0\.\d\d, [\d,]+ rows/s a core", text)
+    assert "no match    null; refresh 5 minutes" in text
+
+
+def test_the_parts_add_up_to_the_budget(spark: SparkSession, tmp_path: Path) -> None:
+    """What explain shows is what the tasks will use: all parts of both tasks and the one cache make the budget."""
+    store = build(tmp_path / "s", master_table(50_000))
+    text = explain(frame(spark, keys(1)), store, on="id", memory=2_000_000, algorithm="sweep")
+    sizes = {}
+    for name, number, unit in re.findall(r"^ {14}([a-z ]+?) +([\d.]+) (B|kB|MB)$", text, re.MULTILINE):
+        sizes[name] = float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+    shared = sizes["cache"] + sizes["index"]
+    each = sizes["read buffer"] + sizes["output"] + sizes["window"]
+    assert abs(shared + 2 * each - 2_000_000) < 20_000, text
+
+
+def test_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    df = frame(spark, keys(1))
+    text = explain(df, str(store.path), on="id", algorithm="inl", transport="keys", metrics=Metrics(spark))
+    assert "algorithm   inl: asked for" in text
+    assert "transport   keys: asked for" in text
+    wide = df.selectExpr("id", *(f"cast(n as string) as wide{i}" for i in range(8)))
+    assert "transport   keys: the stream's other columns take about " in explain(wide, store, on="id")
+    assert "and stay in the JVM" in explain(wide, store, on="id")
+    assert enrich(wide, store, on="id").count() == 1

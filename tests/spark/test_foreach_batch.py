@@ -1,0 +1,39 @@
+"""``enrich`` inside foreachBatch: the batch is pinned by its query and number, as in the stream itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semistream.spark import enrich
+from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.mark.parametrize("transport", ["rows", "keys"])
+def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+    store = build(tmp_path / "s")
+    df = stream(spark, tmp_path / "in", [keys(1, 50)] * 2)
+    found: list[tuple[int, list[Any]]] = []
+    options: dict[str, Any] = {"transport": transport, "algorithm": "sweep", "memory": SMALL}
+
+    def write(batch: DataFrame, number: int) -> None:
+        found.append((number, column(enrich(batch, store, on="id", **options).toArrow(), "price")))
+        if len(found) == 1:
+            store.upsert(master_table(3, 0.5))
+            # Twice in the same batch: still the version that the batch began with.
+            found.append((number, column(enrich(batch, store, on="id", **options).toArrow(), "price")))
+            raise OSError("the warehouse is down")
+
+    with fails("the warehouse is down"):
+        run(df, tmp_path / "checkpoint", write)
+    run(df, tmp_path / "checkpoint", write)
+    assert found == [(0, [1.0, 50.0]), (0, [1.0, 50.0]), (0, [1.0, 50.0]), (1, [1.5, 50.0])]
+    query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    pins = sorted((store.path / "pins" / query).glob("*.json"))
+    assert [json.loads(pin.read_text())["version"] for pin in pins] == [1, 2]
