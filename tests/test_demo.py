@@ -19,7 +19,8 @@ from rich.console import Console
 from semistream import demo
 from semistream.demo import Place, Settings
 from semistream.demo.checks import check
-from semistream.demo.streams import Arrivals, Outcome, Reading
+from semistream.demo.query import Outcome, Reading
+from semistream.demo.shop import Arrivals
 from semistream.demo.summary import summary
 from semistream.demo.view import View, short
 from semistream.errors import ArgumentError, SemistreamError

@@ -11,6 +11,8 @@ from semistream.lab import commands, suites
 from semistream.lab.results import Results, disagreements
 from semistream.lab.suites import CORE_ARMS, Settings
 
+pytestmark = pytest.mark.timeout(900)  # nine fresh processes
+
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:

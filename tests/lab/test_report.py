@@ -90,3 +90,19 @@ def test_times_of_arms_that_differ_are_not_shown(tmp_path: Path) -> None:
 
 def test_empty_page(tmp_path: Path) -> None:
     assert "no results yet" in make_page(written(tmp_path, []), {"environments": {}, "commands": []})
+
+
+def test_a_busy_machine_is_named(tmp_path: Path) -> None:
+    quiet = written(tmp_path / "quiet", [(spark_cell("plain"), result(1e5, load_before=1.9))])
+    assert "was busy" not in make_page(quiet, RUN)
+    loud = written(tmp_path / "loud", [(spark_cell("plain"), result(1e5, load_before=7.5))])
+    assert "1 of 1 runs started at a load of 7.5" in make_page(loud, RUN)
+
+
+def test_commits_of_one_machine_stand_together(tmp_path: Path) -> None:
+    results = written(tmp_path, [(spark_cell("plain"), result(1e5)), (spark_cell("bucketed"), result(1e5))])
+    results.lines[1]["environment"] = "def"
+    run = {**RUN, "environments": {"abc": ENVIRONMENT, "def": {**ENVIRONMENT, "id": "def", "commit": "12345"}}}
+    page = make_page(results, run)
+    assert page.count("processor") == 1
+    assert "not from a repository, 12345" in page

@@ -39,12 +39,10 @@ def build(path: Path, table: pa.Table | None = None, key: str | Sequence[str] = 
 
 def frame(spark: SparkSession, table: pa.Table, partitions: int = 1) -> DataFrame:
     """A batch DataFrame with the rows of a table."""
-    from pyspark.sql import functions as F
-
     df = spark.createDataFrame(table)
     for field in table.schema:
         if pa.types.is_timestamp(field.type) and field.type.tz is None:  # Spark takes them for local times
-            df = df.withColumn(field.name, F.col(field.name).cast("timestamp_ntz"))
+            df = df.withColumn(field.name, df[field.name].cast("timestamp_ntz"))
     return df.repartition(partitions)
 
 

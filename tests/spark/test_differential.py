@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAN, INF = float("nan"), float("inf")
 DAY = dt.date(2024, 2, 28)
 NOON = dt.datetime(2024, 2, 28, 12, 30, 0, 123456)
+BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
 # For each type: the Arrow type, keys on both sides, keys of the stream only, keys of the master only.
 TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any], list[Any]]] = {
     "long": (pa.int64(), [0, 1, -1, 2**63 - 1, -(2**63), 7], [8, -9], [10, -11]),
@@ -33,11 +34,11 @@ TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any], list[Any]]] = {
     "binary": (pa.binary(), [b"", b"\0", b"\0\0", b"\xff" * 40], [b"\xff"], [b"a"]),
     "double": (pa.float64(), [0.0, NAN, 1.5, INF, -INF, 5e-324, -1.5], [2.5, 1e300], [3.5]),
     "float": (pa.float32(), [0.0, NAN, 1.5, INF, -INF, -1.5], [2.5], [3.5]),
-    "decimal(10,2)": (pa.decimal128(10, 2), [Decimal(t) for t in ("0.00", "-0.01", "99999999.99")], [Decimal("1.10")], []),
-    "decimal(30,3)": (pa.decimal128(30, 3), [Decimal(t) for t in ("0.000", "-1.001", "9" * 27 + ".999")], [Decimal(2)], []),
-    "date": (pa.date32(), [DAY, dt.date(1, 1, 1), dt.date(9999, 12, 31)], [dt.date(1969, 12, 31)], [dt.date(1970, 1, 1)]),
-    "timestamp": (pa.timestamp("us", "UTC"), [NOON, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)], [NOON.replace(hour=1)], []),
-    "timestamp_ntz": (pa.timestamp("us"), [NOON, dt.datetime(1969, 12, 31, 23, 59, 59, 999999)], [NOON.replace(hour=1)], []),
+    "decimal(10,2)": (pa.decimal128(10, 2), [Decimal(0), Decimal("-0.01"), Decimal("99999999.99")], [Decimal(1)], []),
+    "decimal(30,3)": (pa.decimal128(30, 3), [Decimal(0), Decimal("-1.001"), Decimal("9" * 27)], [Decimal(2)], []),
+    "date": (pa.date32(), [DAY, dt.date(1, 1, 1), dt.date(9999, 12, 31)], [BEFORE_1970.date()], [dt.date(1970, 1, 1)]),
+    "timestamp": (pa.timestamp("us", "UTC"), [NOON, BEFORE_1970], [NOON.replace(hour=1)], []),
+    "timestamp_ntz": (pa.timestamp("us"), [NOON, BEFORE_1970], [NOON.replace(hour=1)], []),
     "boolean": (pa.bool_(), [True], [False], []),
 }  # fmt: skip
 SPARK_NAMES = {"long": "bigint"}
@@ -83,13 +84,13 @@ def master_of(kind: str, copies: int) -> pa.Table:
 
 def every_how(joined: dict[str, DataFrame], columns: list[str]) -> pa.Table:
     """The results of all joins in one table (and one job), each row with the name of its join."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import col, lit
 
     parts = []
     for how, df in joined.items():
         kinds = dict(joined["left"].dtypes)
-        filled = [F.col(c) if c in df.columns else F.lit(None).cast(kinds[c]).alias(c) for c in columns]
-        parts.append(df.select(F.lit(how).alias("how"), *filled))
+        filled = [col(c) if c in df.columns else lit(None).cast(kinds[c]).alias(c) for c in columns]
+        parts.append(df.select(lit(how).alias("how"), *filled))
     return reduce(lambda a, b: a.unionByName(b), parts).toArrow()
 
 
@@ -227,10 +228,11 @@ def test_names_that_semistream_uses_itself(spark: SparkSession, tmp_path: Path, 
 
 
 def nested_table(count: int) -> pa.Table:
+    tags = [None if i % 6 == 5 else [f"t{i}"] * (i % 4) for i in range(count)]
     return pa.table(
         {
             "id": pa.array([None if i % 9 == 8 else i % 40 for i in range(count)], pa.int64()),
-            "tags": pa.array([None if i % 6 == 5 else [f"t{i}"] * (i % 4) for i in range(count)], pa.list_(pa.string())),
+            "tags": pa.array(tags, pa.list_(pa.string())),
             "place": pa.array(
                 [{"city": f"c{i}", "at": [i, None]} for i in range(count)],
                 pa.struct([("city", pa.string()), ("at", pa.list_(pa.int32()))]),

@@ -52,9 +52,18 @@ def workers_with_a_cache(spark: SparkSession) -> list[int]:
     return found
 
 
+@pytest.fixture
+def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, "100")
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.mark.usefixtures("small_arrow_batches")
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, transport: str) -> None:
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     started, killed = str(tmp_path / "started"), str(tmp_path / "killed")
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,16 +71,16 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
         import time
 
         for number, batch in enumerate(batches):
-            if number == 2 and not os.path.exists(killed):
+            # Late enough: what comes before must have left the buffers on the way to the worker that is killed.
+            if number == 200 and not os.path.exists(killed):
                 open(started, "w").close()
                 time.sleep(20)
             yield batch
 
     store = build(tmp_path / "s", master_table(2_000))
-    left = keys(*range(500), *range(1_900, 2_100))
+    left = keys(*(number % 2_100 for number in range(25_000)))
     df = stream(spark, tmp_path / "in", [left.slice(0, 50)])
     slow = df.mapInArrow(slowly, df.schema)
-    # One row at a time would do for `rows`; `keys` gathers a block first, so the cache is opened with the first batch.
     metrics = Metrics(spark)
     options: dict[str, Any] = {"memory": "2MB", "algorithm": "sweep", "transport": transport, "metrics": metrics}
     result = enrich(slow, store, on="id", **options)
@@ -92,7 +101,6 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     found: list[pa.Table] = []
     run(result, tmp_path / "checkpoint", lambda batch, _: found.append(batch.toArrow()))
     killer.join()
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
     assert victims
     assert_same_rows(found[-1], model_join(left, master_table(2_000), "id"))
     wait_until(lambda: metrics.batches == 2, 20)

@@ -186,6 +186,7 @@ def test_a_master_that_is_held_whole_is_read_once(
     gather(result, tmp_path / "checkpoint")
     add_file(tmp_path / "in", keys(4))
     gather(result, tmp_path / "checkpoint")
+    wait_until(lambda: metrics.batches == 3)
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
     # Two workers may each load it once.
     assert sum(json.loads(line)["pages_read"] > 0 for line in lines) <= 2 < len(lines)

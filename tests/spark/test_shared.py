@@ -165,7 +165,7 @@ def test_an_exception_while_writing(store: MasterStore, application: str) -> Non
 
 def test_two_hundred_mutations(store: MasterStore, application: str) -> None:
     """Random bytes of the cache file changed, or the file cut: the right rows, whatever it holds."""
-    op, left = operator(store, application, memory_bytes=120_000), keys(*range(0, ROWS + 20))
+    op, left = operator(store, application, memory_bytes=120_000), keys(*range(ROWS + 20))
     expected = model_join(left, content(store), "id")
     rng = random.Random(11)
     joined(op, left)
@@ -228,7 +228,7 @@ def test_the_directory_stays_the_same_when_the_cache_fills_it(monkeypatch: pytes
     """A container has 64 MB of shared memory: the first task's cache must not drive the second to another place."""
     free = [64 << 20]
     room = namedtuple("room", "f_bavail f_frsize")  # noqa: PYI024
-    monkeypatch.setattr(shared.os, "statvfs", lambda _: room(free[0], 1))
+    monkeypatch.setattr(os, "statvfs", lambda _: room(free[0], 1))
     first = shared_directory(40 << 20)
     free[0] -= 30 << 20  # the cache of the first task
     assert shared_directory(40 << 20) == first

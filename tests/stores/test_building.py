@@ -6,6 +6,8 @@ import datetime
 import decimal
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +133,7 @@ def test_nested_types_are_refused_by_name(tmp_path: Path, kind: pa.DataType) -> 
     assert MasterStore.build(source, tmp_path / "store", key="k", columns=["k"]).rows == 0
 
 
-@pytest.mark.parametrize("page_bytes", [4096, 16384, 1 << 20])
+@pytest.mark.parametrize("page_bytes", [4096, 16384, 1 << 18])
 @pytest.mark.parametrize("memory", ["1MB", "64MB"])
 def test_spilled_or_not_the_rows_are_in_key_order_and_groups_together(
     tmp_path: Path, page_bytes: int, memory: str
@@ -155,6 +157,21 @@ def test_spilled_or_not_the_rows_are_in_key_order_and_groups_together(
     assert sorted(hot["n"].to_pylist()) == numbers[keys == 4_321].tolist()
     assert store.verify() == store.pages
     assert {name.split("-")[0] for name in os.listdir(store.path)} == {"segment", "version"}
+
+
+@pytest.mark.parametrize("page_bytes", [1 << 19, 1 << 20])
+def test_the_largest_pages_too(tmp_path: Path, page_bytes: int) -> None:
+    """In a process of its own: reads past a buffer would end it."""
+    code = f"""if True:
+        import pyarrow as pa
+        from semistream import MasterStore
+        table = pa.table({{"k": range(60_000), "text": ["x" * 100] * 60_000}})
+        store = MasterStore.build(table, {str(tmp_path / "store")!r}, key="k", page_bytes={page_bytes})
+        assert sum(batch.num_rows for batch in store.scan()) == 60_000
+        assert store.get([7, 59_999]).num_rows == 2
+        print(store.verify() == store.pages)"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (said.returncode, said.stdout) == (0, "True\n"), said.stderr[-2000:]
 
 
 def test_groups_of_hashed_keys_stay_together_past_a_page(tmp_path: Path) -> None:

@@ -94,12 +94,12 @@ def test_from_memory(tmp_path: Path, kind: str) -> None:
 
 
 def test_pandas_and_polars_without_arrow_types(tmp_path: Path) -> None:
-    rows = {"id": [2, 1], "at": pd.to_datetime(["2024-05-01 10:00", "2024-05-02"]), "kind": ["a", "b"]}
+    rows = {"id": [2, 1], "at": pd.to_datetime(["2024-05-01", "2024-05-02"]), "kind": ["a", "b"]}
     frame = pd.DataFrame(rows).astype({"kind": "category"})
     store = MasterStore.build(frame, tmp_path / "pandas", key="id")
     assert store.get(1, ["kind"]).to_pylist() == [{"kind": "b"}]
-    lazy_free = pl.DataFrame({"id": [2, 1], "kind": ["a", "b"]}, schema={"id": pl.Int32, "kind": pl.Categorical})
-    store = MasterStore.build(lazy_free, tmp_path / "polars", key="kind")
+    polars = pl.DataFrame({"id": [2, 1], "kind": ["a", "b"]}, schema={"id": pl.Int32, "kind": pl.Categorical})
+    store = MasterStore.build(polars, tmp_path / "polars", key="kind")
     assert store.get("a").to_pylist() == [{"id": 2, "kind": "a"}]
 
 
@@ -154,7 +154,7 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes) -> No
 
 
 def test_a_value_that_breaks_a_csv_late_is_named_and_nothing_published(tmp_path: Path) -> None:
-    lines = ["id,price", *(f"{n},1.5" for n in range(100_000)), "x,y"]
+    lines = ["id,price", *(f"{n},1.5" for n in range(300_000)), "x,y"]
     (tmp_path / "late.csv").write_text("\n".join(lines))
     with pytest.raises(SchemaError, match=r"late\.csv"):
         MasterStore.build(tmp_path / "late.csv", tmp_path / "store", key="id")

@@ -119,7 +119,7 @@ def run(directory: Path | None = None, products: int = 1_000_000, quick: bool = 
 
 def _quick(products: int) -> Settings:
     return Settings(
-        min(products, 50_000),
+        min(products, 200_000),
         files=12,
         rows_per_file=5_000,
         files_per_second=8,
@@ -132,7 +132,7 @@ def _quick(products: int) -> Settings:
 
 def _run(place: Place, settings: Settings) -> int:
     from semistream.demo.checks import check
-    from semistream.demo.streams import Shop
+    from semistream.demo.shop import Shop
     from semistream.demo.summary import summary
     from semistream.demo.view import View
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from semistream.demo.streams import COLUMNS, Outcome
+from semistream.demo.query import Outcome
+from semistream.demo.shop import COLUMNS
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from semistream.budget import format_bytes
-from semistream.demo.streams import WARM_UP
+from semistream.demo.query import WARM_UP
 from semistream.demo.view import short
 
 if TYPE_CHECKING:

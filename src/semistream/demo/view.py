@@ -20,7 +20,7 @@ from semistream.budget import format_bytes
 
 if TYPE_CHECKING:
     from semistream.demo import Place, Settings
-    from semistream.demo.streams import Reading
+    from semistream.demo.query import Reading
     from semistream.stores.paged import Progress as BuildProgress
 
 _LOG_WIDTH = 110  # of a log: rich would guess 80

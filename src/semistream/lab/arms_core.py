@@ -26,6 +26,7 @@ from semistream.stats import Stats
 from semistream.stores import MasterStore
 
 STATELESS_WARMUP = 3
+_CHECKED_ROWS = 1 << 15
 INL_BATCHES = 3  # one read a row is slow; its rate needs no more
 
 
@@ -175,7 +176,8 @@ def _timed(arm: Arm, batch: pa.RecordBatch) -> float:
 def _checksum(arm: Arm, batch: pa.RecordBatch) -> str:
     total = Checksum()
     for out in arm.join(batch):
-        total.add(out)
+        for start in range(0, out.num_rows, _CHECKED_ROWS):  # so that checking takes no memory worth mentioning
+            total.add(out.slice(start, _CHECKED_ROWS))
     return total.text
 
 

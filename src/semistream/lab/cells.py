@@ -14,7 +14,8 @@ from typing import Any
 from semistream.errors import SemistreamError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
-PLACE = ("rows", "stream", "batch_rows", "columns")  # parameters that decide which rows come out
+# Parameters that decide which rows a batch has, and which come out.
+PLACE = ("rows", "stream", "batch_rows", "columns", "large", "large_rows")
 
 
 class BenchmarkError(SemistreamError):

@@ -1,4 +1,4 @@
-"""The measurements behind docs/decisions: ``python -m semistream.lab.decisions page|probe|keys|cache [--rows N]``.
+"""The measurements behind docs/decisions: ``python -m semistream.lab.decisions WHAT [--rows N]``.
 
 Each prints a small table. They compare designs on this machine, side by side in one process; they are not the
 benchmark (see `semistream bench`).
@@ -44,9 +44,8 @@ def page(rows: int, scratch: Path) -> None:
     """Page size: smaller pages read less for a key, larger ones need a smaller index and fewer requests."""
     load = ZipfWorkload(rows)
     print(f"{rows:,} rows of 120 bytes, Zipf 1, shuffled; rows/s in millions, bytes read a stream row")
-    print(
-        f"{'page':>8} {'index':>9} | {'10 % warm':>16} | {'10 % O_DIRECT':>16} | {'1 % warm':>16} | {'1 % O_DIRECT':>16}"
-    )
+    heads = ("10 % warm", "10 % O_DIRECT", "1 % warm", "1 % O_DIRECT")
+    print(f"{'page':>8} {'index':>9} | " + " | ".join(f"{head:>16}" for head in heads))
     for page_bytes in (4096, 8192, 16384, 65536):
         path = scratch / f"page{page_bytes}"
         built = MasterStore.build(load.master(), path, key="key", page_bytes=page_bytes)
@@ -55,7 +54,8 @@ def page(rows: int, scratch: Path) -> None:
             for direct in (False, True):
                 rate, stats = _run(load, MasterStore.open(path, direct=direct), memory, 100)
                 cells.append(f"{rate / 1e6:6.2f} {stats.bytes_read / stats.rows_in:7.0f} B")
-        print(f"{page_bytes:>8} {built.index_bytes:>9,} | " + " | ".join(f"{cell:>16}" for cell in cells), flush=True)
+        line = " | ".join(f"{cell:>16}" for cell in cells)
+        print(f"{page_bytes:>8} {built.index_bytes:>9,} | {line}", flush=True)
         shutil.rmtree(path)
 
 
@@ -150,6 +150,40 @@ def cache(rows: int, scratch: Path) -> None:
         print(f"  memory {percent:>2} %: shared {shared.hit_ratio:.3f}, one a worker {own.hit_ratio:.3f}", flush=True)
 
 
+def policy(rows: int, scratch: Path) -> None:
+    """How large the sketch and how long its memory: hit ratio against perfect LFU's at the same number of cells."""
+    from semistream.joins import _cache
+    from semistream.joins.sweep import SweepSettings, zipf_share
+
+    load = ZipfWorkload(rows)
+    store = MasterStore.build(load.master(), scratch / "policy", key="key")
+    stream = [load.stream(number * 50_000, 50_000) for number in range(120)]
+    print(f"{rows:,} rows, stream of {len(stream) * 50_000:,} rows; hit ratio of the last third")
+    for memory in ("2%", "10%"):
+        for sketch in (0.5, 2.0, 3.0, 4.0, 8.0):
+            cells = []
+            for period in (5, 10, 20, 40, 60):
+                _cache._SKETCH_PER_CELL, _cache._PERIOD = sketch, period  # noqa: SLF001 - that is what is compared
+                join: Any = make_join(
+                    stream[0].schema,
+                    store,
+                    on="key",
+                    memory=memory,
+                    columns=_COLUMNS,
+                    algorithm="sweep",
+                    settings=SweepSettings(adapt=False),
+                )
+                for number, batch in enumerate(stream):
+                    if number == 80:
+                        before = join.stats.copy()
+                    _drain(join.join([batch]))
+                cells.append(f"{period}: {join.stats.since(before).hit_ratio:.3f}")
+            bound = zipf_share(join.cache.rows, rows, 1.0)
+            print(
+                f"  memory {memory:>3}, {sketch:g} bytes a cell; period {', '.join(cells)}; LFU {bound:.3f}", flush=True
+            )
+
+
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:
     for _ in batches:
         pass
@@ -158,6 +192,7 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> None:
 def main() -> None:
     """Run one of the comparisons."""
     comparisons: dict[str, Callable[[int, Path], None]] = {"page": page, "probe": probe, "keys": keys, "cache": cache}
+    comparisons["policy"] = policy
     parser = argparse.ArgumentParser(prog="python -m semistream.lab.decisions", description=__doc__)
     parser.add_argument("what", choices=comparisons)
     parser.add_argument("--rows", type=int, default=1_000_000)

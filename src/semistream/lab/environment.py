@@ -56,8 +56,9 @@ def disk(directory: Path) -> dict[str, Any]:
     device, _, kind = max(here, key=lambda entry: len(entry[1]))[:3] if here else ("unknown", "", "unknown")
     name = re.sub(r"p?\d+$", "", Path(device).name)
     rotating = _read(f"/sys/block/{name}/queue/rotational").strip()
-    kinds = {"0": "solid state", "1": "rotating (as the system says)"}
-    return {"file_system": kind, "device": Path(device).name, "kind": kinds.get(rotating, "unknown")}
+    virtual = name.startswith(("vd", "xvd"))  # what is behind it the guest cannot know
+    known = "virtual" if virtual else {"0": "solid state", "1": "rotating"}.get(rotating, "unknown")
+    return {"file_system": kind, "device": Path(device).name, "kind": known}
 
 
 def package_versions() -> dict[str, str]:

@@ -15,11 +15,12 @@ from typing import Any
 
 from semistream.budget import format_bytes
 from semistream.lab import plots, texts
-from semistream.lab.results import Group, Results, cell_of, disagreements, grouped
+from semistream.lab.results import Group, Result, Results, cell_of, disagreements, grouped
 from semistream.lab.targets import NATIVE, STATED_FOR, ratio, targets
 
 OURS = ("semistream", "sweep")
 BOUNDS = ("source", "passthrough", "reference")
+_BUSY = 1.5  # load a core: our own runs, one after the other, stay below it
 Column = tuple[str, Callable[[Group], str]]
 
 
@@ -43,7 +44,8 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     for rows in sorted({result["params"]["rows"] for result in usable}, reverse=True):
         body += _size(rows, [group for group in grouped(usable) if group.params["rows"] == rows])
     used = {result["environment"] for result in usable}
-    facts = "".join(_environment(one) for key, one in run["environments"].items() if key in used)
+    facts = _environments([one for key, one in run["environments"].items() if key in used])
+    body = _busy(usable, run["environments"]) + body
     return texts.PAGE.format(
         style=texts.STYLE,
         body=body or "<p>There are no results yet.</p>",
@@ -144,7 +146,7 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
 def name_of(group: Group) -> str:
     """The arm as a table names it."""
     params = group.params
-    extra = [params["memory"]] if params.get("memory") and group.suite == "core" and group.arm != "reference" else []
+    extra = [params["memory"]] if params.get("memory") and group.arm != "reference" else []
     extra += [f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}"] if params.get("threads") else []
     extra += ["O_DIRECT"] if params.get("direct") else []
     return ", ".join([group.arm.replace("_", " "), *extra])
@@ -201,7 +203,32 @@ def _notes(kind: str, title: str, items: Iterable[str]) -> str:
     return f"<div class={kind}><b>{title}</b><ul>{lines}</ul></div>" if lines else ""
 
 
-def _environment(facts: dict[str, Any]) -> str:
+def _busy(results: list[Result], environments: dict[str, Any]) -> str:
+    """Others at work on the machine spoil every figure: say so first."""
+    busy = [
+        result["load_before"]
+        for result in results
+        if result.get("load_before", 0) > _BUSY * environments.get(result["environment"], {}).get("cores", 1)
+    ]
+    if not busy:
+        return ""
+    many = f"{len(busy)} of {len(results)} runs started at a load of {min(busy):.1f} to {max(busy):.1f}"
+    return f"<p class=note><b>The machine was busy:</b> {many}. Rates are too low and uncertain.</p>"
+
+
+def _environments(found: list[dict[str, Any]]) -> str:
+    """The machines; where only the commit differs, one table for all commits."""
+    machines: dict[str, list[dict[str, Any]]] = {}
+    for facts in found:
+        same = {name: value for name, value in facts.items() if name not in ("id", "commit")}
+        machines.setdefault(json.dumps(same, sort_keys=True), []).append(facts)
+    return "".join(
+        _environment(alike[0], [facts["commit"] or "not from a repository" for facts in alike])
+        for alike in machines.values()
+    )
+
+
+def _environment(facts: dict[str, Any], commits: list[str]) -> str:
     disk = facts["disk"]
     lines = [
         ["processor", f"{escape(facts['cpu'])}, {facts['cores']} cores"],
@@ -210,6 +237,6 @@ def _environment(facts: dict[str, Any]) -> str:
         ["system", escape(facts["system"])],
         ["Python, Java", escape(f"{facts['python']}, {facts['java']}")],
         ["packages", escape(", ".join(f"{name} {version}" for name, version in facts["packages"].items()))],
-        ["commit", escape(facts["commit"] or "not from a repository")],
+        ["commit", escape(", ".join(dict.fromkeys(commits)))],
     ]
-    return _table(["environment", facts["id"]], lines)
+    return _table(["", ""], lines)

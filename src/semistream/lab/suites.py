@@ -143,8 +143,9 @@ def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]
                 "batches": settings.timed_batches(size),
             }
             yield [
-                (arm, {**common, **({"memory": settings.memory[0]} if arm == "semistream" else {})})
+                (arm, {**common, **budget})
                 for arm in settings.arms
+                for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
             ]
 
 
@@ -205,6 +206,7 @@ def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
         raise BenchmarkError(f"{cell.label}: stopped after {settings.timeout_seconds:,.0f} seconds") from None
     if done.returncode != 0:
         last = [line for line in done.stderr.strip().splitlines() if line.strip()][-1:] or ["nothing said"]
+        settings.out.mkdir(parents=True, exist_ok=True)
         log = settings.out / f"failed-{cell.suite}-{cell.arm}.log"
         log.write_text(f"{cell.to_json()}\n{done.stderr}", encoding="utf-8")
         raise BenchmarkError(f"{cell.label}: ended with code {done.returncode}: {last[0][:600]} (more in {log.name})")

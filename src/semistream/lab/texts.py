@@ -49,12 +49,16 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1c2429; background: #fff;
 h1 { font-size: 1.6rem; line-height: 1.2; }
 h2 { font-size: 1.3rem; margin-top: 2.2rem; border-bottom: 1px solid #d7dde1; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
-.scroll { overflow-x: auto; margin: .5rem 0 1rem; }
+.scroll { overflow-x: auto; margin: .5rem 0 1rem;  /* a shadow at the edge where a table goes on */
+  background: linear-gradient(to right, #fff 30%, #fff0), linear-gradient(to left, #fff 30%, #fff0) 100% 0,
+    linear-gradient(to right, #0003, #0000), linear-gradient(to left, #0003, #0000) 100% 0;
+  background-repeat: no-repeat; background-size: 40px 100%, 40px 100%, 12px 100%, 12px 100%;
+  background-attachment: local, local, scroll, scroll; }
 table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e6eaed; vertical-align: top; }
 th { font-weight: 600; color: #4a565e; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-tr.ours td { background: #eef6fa; }
+tr.ours td { background: #0b6e9914; }
 table.arms td:first-child { white-space: nowrap; } table.arms b { font-weight: 400; } tr.ours b { font-weight: 600; }
 small { color: #5b6770; font-size: .85em; font-weight: 400; }
 .met, .missed { font-weight: 700; } .met { color: #1a7f37; } .missed { color: #b42318; }

@@ -1,0 +1,125 @@
+"""Change a store while files may not grow past a limit, in a process of its own for each limit.
+
+Usage: python -m tests.stores.full_disk folder build|upsert|"many upserts"|compact|spill
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from semistream.errors import SemistreamError
+from semistream.stores import MasterStore
+from semistream.stores.manifest import Manifest
+
+ROWS = 3_000
+
+
+def table(start: int = 0, rows: int = ROWS) -> pa.Table:
+    return pa.table({"k": range(start, start + rows), "text": [f"text {n} " * 5 for n in range(start, start + rows)]})
+
+
+def build(path: Path) -> MasterStore:
+    return MasterStore.build(table(), path, key="k")
+
+
+def spill(path: Path) -> MasterStore:
+    batches = table(0, 60_000).to_batches(max_chunksize=2_000)
+    return MasterStore.build(batches, path, key="k", memory="1MB")
+
+
+def upsert(path: Path) -> MasterStore:
+    return MasterStore.open(path).upsert(table(100, 700))
+
+
+def upsert_one(path: Path) -> MasterStore:
+    return MasterStore.open(path).upsert(table(100, 1))
+
+
+def compact(path: Path) -> MasterStore:
+    return MasterStore.open(path).compact()
+
+
+CHANGES: dict[str, Callable[[Path], MasterStore]] = {
+    "build": build,
+    "spill": spill,
+    "upsert": upsert,
+    "many upserts": upsert_one,
+    "compact": compact,
+}
+
+
+def prepare(path: Path, change: str) -> None:
+    if change in ("upsert", "compact"):
+        store = build(path)
+        if change == "compact":
+            store.upsert(table(0, 10))
+    elif change == "many upserts":  # until the manifest is larger than a delta
+        store = MasterStore.build(table(0, 10), path, key="k")
+        for number in range(40):
+            store = store.upsert(table(number, 1))
+
+
+def largest_new_file(folder: Path, change: str) -> int:
+    path = folder / "measured"
+    prepare(path, change)
+    if path.exists():
+        shutil.copytree(path, folder / "prepared")
+    before = set(os.listdir(path)) if path.exists() else set()
+    CHANGES[change](path)
+    return max((path / name).stat().st_size for name in set(os.listdir(path)) - before)
+
+
+def attempt(path: Path, change: str, limit: int) -> None:
+    """In a child: fail under the limit, publish nothing, then succeed without it."""
+    versions = Manifest.versions(path)
+    before = sorted(os.listdir(path)) if path.exists() else []
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        CHANGES[change](path)
+    except (OSError, SemistreamError) as error:
+        print(f"limit {limit:,}: {type(error).__name__}: {error}", flush=True)
+    else:
+        raise AssertionError(f"limit {limit:,}: no error")
+    assert Manifest.versions(path) == versions, f"limit {limit:,}: a version was published"
+    left = sorted(os.listdir(path)) if path.exists() else []
+    assert left == before, f"limit {limit:,}: left behind {sorted(set(left) - set(before))}"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    store = CHANGES[change](path)
+    assert sum(batch.num_rows for batch in store.scan()) == store.rows
+    store.verify()
+
+
+def main(folder: str, change: str) -> None:
+    root = Path(folder)
+    size = largest_new_file(root, change)
+    limits = [0, 4_096, size // 2, size - 4_096, size - 600, size - 40, size - 1]
+    if change == "spill":
+        limits = [1 << 20, size // 2, size - 1]
+    failed = 0
+    for limit in dict.fromkeys(one for one in limits if one >= 0):
+        path = Path(tempfile.mkdtemp(dir=root)) / "store"
+        if (root / "prepared").exists():
+            shutil.copytree(root / "prepared", path)
+        child = os.fork()
+        if child == 0:
+            try:
+                attempt(path, change, limit)
+            except BaseException as error:  # noqa: BLE001 - told, and counted by the parent
+                print(f"limit {limit:,} of {size:,}: {type(error).__name__}: {error}", flush=True)
+                os._exit(1)
+            os._exit(0)
+        failed += os.waitpid(child, 0)[1] != 0
+    print("ok" if not failed else f"{failed} limits failed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
