@@ -1,4 +1,4 @@
-"""Few cases that hold every pair of values: faults that need three values at once are rare, all combinations are many."""
+"""Few cases that hold every pair of values: most faults need two values to meet, and all combinations are too many."""
 
 from __future__ import annotations
 

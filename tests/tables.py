@@ -24,9 +24,8 @@ def assert_same_rows(actual: pa.Table, expected: pa.Table) -> None:
     assert have == want, f"columns differ:\n  have {have}\n  want {want}"
     got, model = Counter(_rows(actual)), Counter(_rows(expected))
     missing, extra = _shown(model - got), _shown(got - model)
-    assert got == model, (
-        f"{actual.num_rows} rows instead of {expected.num_rows}\n  missing (first 5): {missing}\n  too many (first 5): {extra}"
-    )
+    counted = f"{actual.num_rows} rows instead of {expected.num_rows}"
+    assert got == model, f"{counted}\n  missing (first 5): {missing}\n  too many (first 5): {extra}"
 
 
 def model_join(

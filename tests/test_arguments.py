@@ -183,7 +183,9 @@ def test_a_column_named_like_the_key_on_both_sides(store: MasterStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rows": 0}, {"rows": -5}, {"rows": 5, "skew": -0.1}, {"rows": 5, "absent": 1.5}, {"rows": 5, "absent": -0.1}], ids=str
+    "wrong",
+    [{"rows": 0}, {"rows": -5}, {"rows": 5, "skew": -0.1}, {"rows": 5, "absent": 1.5}, {"rows": 5, "absent": -0.1}],
+    ids=str,
 )
 def test_workload(wrong: dict[str, Any]) -> None:
     name, value = list(wrong.items())[-1]

@@ -33,7 +33,9 @@ def test_sizes(memory: int | str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", ["", "much", "1 parsec", "MB", "-1", "1e6", "1,000", "0", "0MB", "0.1b", 0, -5, 1.5, True, None, [], b"1MB"], ids=repr
+    "memory",
+    ["", "much", "1 parsec", "MB", "-1", "1e6", "1,000", "0", "0MB", "0.1b", 0, -5, 1.5, True, None, [], b"1MB"],
+    ids=repr,
 )
 def test_sizes_that_are_none(memory: object) -> None:
     with pytest.raises(ArgumentError, match=r"memory=.*(256MB)"):
@@ -71,7 +73,9 @@ def test_grants() -> None:
 def test_a_refused_need_names_what_it_takes() -> None:
     budget = Budget("1kB")
     budget.require("index", 700)
-    with pytest.raises(MemoryBudgetError, match=r"memory=1,000 .* buffer needs 4,096 beside 700 for index; give at least 4,796"):
+    with pytest.raises(
+        MemoryBudgetError, match=r"memory=1,000 .* buffer needs 4,096 beside 700 for index; give at least 4,796"
+    ):
         budget.require("buffer", 4096)
     assert budget.used == 700
 

@@ -125,7 +125,7 @@ class TestShown:
         for text in (
             "100 sales in = 97 with a product + 3 of unknown",
             "NULL",
-            "1.0 kB of memory",
+            "holds 1.0 kB of",
             "none of them",
             "7 s in all",
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -50,15 +50,17 @@ FROZEN: list[tuple[list[pa.Array], list[int]]] = [
     ([pa.array([0.0, -0.0, 1.5, NAN, -INF])], [0, 0, 0x3FF8 << 48, 0x7FF8 << 48, 0xFFF0 << 48]),
     ([pa.array([0.0, -0.0, 1.5, NAN], pa.float32())], [0, 0, 0x3FC0 << 16, 0x7FC0 << 16]),
     ([pa.array([False, True])], [0, 1]),
-    ([pa.array([datetime.date(1970, 1, 2)])], [2**63 + 1]),
-    ([pa.array([datetime.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("us"))], [2**63 + 10**6]),
+    ([pa.array([dt.date(1970, 1, 2)])], [2**63 + 1]),
+    ([pa.array([dt.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("us"))], [2**63 + 10**6]),
     ([pa.array([1, 2]), pa.array(["a", "b"])], [1398597753851345381, 6247895368378486652]),
     ([pa.array(["a", "b"]), pa.array([1, 2])], [15067026233001265454, 3953823602325489823]),
     ([pa.array([1]), pa.array(["a"]), pa.array([NAN])], [1527023591053699508]),
 ]
 
 
-@pytest.mark.parametrize("columns, expected", FROZEN, ids=lambda value: "-".join(str(getattr(v, "type", "")) for v in value))
+@pytest.mark.parametrize(
+    "columns, expected", FROZEN, ids=lambda value: "-".join(str(getattr(v, "type", "")) for v in value)
+)
 def test_codes_are_frozen(columns: list[pa.Array], expected: list[int]) -> None:
     assert codes(*columns) == expected
 
@@ -118,10 +120,10 @@ EXACT: list[tuple[pa.DataType, list[Any]]] = [
     (pa.float32(), [1.5, -INF]),
     (pa.float64(), [1e-308, INF]),
     (pa.bool_(), [True, False]),
-    (pa.date32(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]),
-    (pa.time64("us"), [datetime.time(23, 59)]),
-    (pa.timestamp("us"), [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)]),
-    (pa.duration("s"), [datetime.timedelta(-5)]),
+    (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    (pa.time64("us"), [dt.time(23, 59)]),
+    (pa.timestamp("us"), [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)]),
+    (pa.duration("s"), [dt.timedelta(-5)]),
     (pa.decimal32(5, 2), [Decimal("-999.99")]),
     (pa.decimal128(18, 4), [Decimal("-99999999999999.9999"), Decimal("0.0001")]),
     (pa.decimal256(18, 0), [Decimal(10**18 - 1)]),
@@ -142,7 +144,13 @@ def test_exact_keys_come_back_from_their_codes(kind: pa.DataType, values: list[A
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(3), pa.decimal128(19, 0), pa.decimal256(40, 2)], ids=str)
 def test_other_keys_are_hashed_and_compared(kind: pa.DataType) -> None:
-    values = ["abc", "xyz"] if kind == pa.string() else [b"abc", b"xyz"] if kind == pa.binary(3) else [Decimal(5), Decimal(7)]
+    values = (
+        ["abc", "xyz"]
+        if kind == pa.string()
+        else [b"abc", b"xyz"]
+        if kind == pa.binary(3)
+        else [Decimal(5), Decimal(7)]
+    )
     column = pa.array([*values, values[0], None], kind)
     made = codec(column)
     assert not made.exact

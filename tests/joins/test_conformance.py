@@ -79,7 +79,8 @@ def test_one_of_two_colliding_keys_changes(tmp_path: Path, join: str, key: str) 
     assert store.rows == now.num_rows
     assert_same_rows(table_of(store.scan(), store.schema), now)
     for how in HOWS:
-        check_join(JOINS[join], question(store, now, key, "all matched", how, "all columns"), "small")
+        check_join(JOINS[join], question(store, now, key, "all matched", how, "all columns"), "large")
+    check_join(JOINS[join], question(store, now, key, "single rows", "left", "all columns"), "small")
 
 
 def _without(table: pa.Table, others: pa.Table, names: list[str]) -> pa.Table:

@@ -56,7 +56,10 @@ def question_of(case: dict[str, Any], folder: str) -> Question:
     names = [f"k{i}" for i in range(len(types))]
     master = pa.table(
         {name: pa.array([key[i] for key, _ in case["master"]], types[i]) for i, name in enumerate(names)}
-        | {"name": pa.array([text for _, text in case["master"]], pa.string()), "n": pa.array(range(len(case["master"])), pa.int64())}
+        | {
+            "name": pa.array([text for _, text in case["master"]], pa.string()),
+            "n": pa.array(range(len(case["master"])), pa.int64()),
+        }
     )
     whole = pa.record_batch(
         {name: pa.array([key[i] for key in case["stream"]], types[i]) for i, name in enumerate(names)}
@@ -83,7 +86,7 @@ def test_any_join_equals_the_model_twice(case: dict[str, Any]) -> None:
             conform(join, question)
 
 
-# -- caches, on larger data: the value is three times the key, so that numpy can tell right from wrong ------------------
+# -- caches, on larger data: the value is three times the key, so that numpy can tell right from wrong ---
 
 KEPT = 6_000  # keys 0, 2, 4, ... are there, odd ones are absent
 
@@ -102,7 +105,9 @@ def tripled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def sweep_join(store: MasterStore, memory: int, **options: Any) -> SweepJoin:
     stream = pa.schema([("k", store.schema.field("k").type), ("row", pa.int64())])
-    plan = JoinPlan.make(stream, store.schema, store.codec, "k", "left", ["v", "note"] if "note" in store.schema.names else ["v"])
+    plan = JoinPlan.make(
+        stream, store.schema, store.codec, "k", "left", ["v", "note"] if "note" in store.schema.names else ["v"]
+    )
     return SweepJoin(store, plan, Budget(memory), **options)
 
 
@@ -158,11 +163,12 @@ def test_absent_keys(tripled: MasterStore, memory: int) -> None:
     join = sweep_join(tripled, memory)
     for _ in range(3):
         feed(join, chooser.integers(0, 60, 1_000))
-    feed(join, chooser.integers(0, 2 * KEPT, 6_000))
+    many = 6_000 if memory > 10**6 else 1_000
+    feed(join, chooser.integers(0, 2 * KEPT, many))
     before = join.stats.copy()
-    feed(join, 2 * chooser.integers(0, 10**6, 6_000) + 2 * KEPT + 1)
+    feed(join, 2 * chooser.integers(0, 10**6, many) + 2 * KEPT + 1)
     if memory > 10**6 and tripled.bloom_bytes:
-        assert join.stats.since(before).misses < 600
+        assert join.stats.since(before).misses < many / 10
 
 
 def test_changed_keys_are_read_again(tripled: MasterStore, tmp_path: Path) -> None:
@@ -184,7 +190,9 @@ def test_changed_keys_are_read_again(tripled: MasterStore, tmp_path: Path) -> No
     asked = [str(key) if texts else key for key in range(0, 200, 2)]
     batch = pa.record_batch({"k": asked, "row": range(100)}, schema=second.plan.stream)
     made = pa.Table.from_batches(second.join([batch]), second.plan.output)
-    found = {row for row, value in zip(made["row"].to_pylist(), made["v"].to_pylist(), strict=True) if value is not None}
+    found = {
+        row for row, value in zip(made["row"].to_pylist(), made["v"].to_pylist(), strict=True) if value is not None
+    }
     assert found == set(range(50, 100))
     assert second.stats.hits > 0
 

@@ -21,7 +21,9 @@ class LosesDuplicates(ReferenceJoin):
 
     name = "loses duplicates"
 
-    def _pairs(self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any) -> Iterator[pa.RecordBatch]:
+    def _pairs(
+        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any
+    ) -> Iterator[pa.RecordBatch]:
         for batch in super()._pairs(stream, some, first, count, matched):
             rows = batch.column("row").to_numpy()
             kept = batch.take(pa.array(np.unique(rows, return_index=True)[1]))
@@ -45,7 +47,9 @@ class TrustsTheHash(ReferenceJoin):
 
     name = "trusts the hash"
 
-    def _pairs(self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any) -> Iterator[pa.RecordBatch]:
+    def _pairs(
+        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any
+    ) -> Iterator[pa.RecordBatch]:
         codec = self.plan.codec
         codec_same = codec.same
         codec.same = lambda left, right: np.ones(len(left[0]), np.bool_)  # type: ignore[method-assign]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semistream.spark import enrich
+from semistream.spark import Metrics, enrich
+from semistream.spark.shared import file_prefix
 from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
 
 if TYPE_CHECKING:
@@ -37,3 +38,23 @@ def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transpor
     query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
     pins = sorted((store.path / "pins" / query).glob("*.json"))
     assert [json.loads(pin.read_text())["version"] for pin in pins] == [1, 2]
+
+
+def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> None:
+    """Each batch is planned anew, some with a new version: they share one cache, not one each."""
+    store = build(tmp_path / "s")
+    df = stream(spark, tmp_path / "in", [keys(1, 50)] * 3)
+    pattern = f"{file_prefix(spark.sparkContext.applicationId)}-*-cache-*"
+    before = set(Path("/dev/shm").glob(pattern))
+    metrics = Metrics(spark)
+
+    def write(batch: DataFrame, number: int) -> None:
+        options: dict[str, Any] = {"algorithm": "sweep", "memory": SMALL + 7, "metrics": metrics}
+        enrich(batch, store, on="id", **options).toArrow()
+        metrics.collect()
+        store.latest().upsert(master_table(3, number / 2))
+
+    run(df, tmp_path / "checkpoint", write)
+    metrics.close()
+    assert len(set(Path("/dev/shm").glob(pattern)) - before) == 1
+    assert metrics.last.hits == 1  # key 50 did not change

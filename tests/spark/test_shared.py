@@ -9,9 +9,10 @@ import threading
 import time
 import uuid
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,12 +20,32 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SemistreamError
 from semistream.spark import shared
+from semistream.spark.enrich import _prepare
 from semistream.spark.operator import Operator, running
-from semistream.spark.shared import file_prefix, place, remove_files, shared_directory
+from semistream.spark.shared import file_prefix, place, remove_files
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROWS = 400
+
+
+Make = Callable[..., Operator]
+
+
+@pytest.fixture
+def operator(spark: SparkSession) -> Make:
+    """The operator as `enrich` ships it to the workers, for an application of our own; nothing of Spark runs."""
+    df = spark.createDataFrame(keys(1))
+
+    def make(store: MasterStore, application: str, **options: Any) -> Operator:
+        given: dict[str, Any] = {"memory": 2_000_000, "algorithm": "sweep", "tasks_per_host": 2, **options}
+        prepared = _prepare(df, store, on="id", transport="rows", **given).operator
+        return replace(prepared, application=application)
+
+    return make
 
 
 @pytest.fixture
@@ -50,33 +71,6 @@ def cache_file(application: str) -> Path:
     return found
 
 
-def operator(store: MasterStore, application: str, **changes: Any) -> Operator:
-    columns = tuple(name for name in store.schema.names if name != "id")
-    settings: dict[str, Any] = {
-        "store": str(store.path),
-        "on": {"id": "id"},
-        "how": "left",
-        "columns": columns,
-        "suffix": None,
-        "defaults": {},
-        "memory_bytes": 2_000_000,
-        "algorithm": "sweep",
-        "on_miss": "null",
-        "min_match_rate": 0.0,
-        "min_match_rows": 100,
-        "refresh": "every_batch",
-        "planned_version": store.version,
-        "fixed_version": False,
-        "tasks": 2,
-        "direct": False,
-        "allow_empty": False,
-        "output_types": tuple(str(store.schema.field(name).type) for name in columns),
-        "application": application,
-        "identity": "0123456789ab",
-    }
-    return Operator(**{**settings, **changes})
-
-
 def content(store: MasterStore) -> pa.Table:
     return pa.Table.from_batches(store.scan(), store.schema)
 
@@ -89,7 +83,7 @@ def joined(op: Operator, left: pa.Table, *, damaged: bool = False) -> tuple[pa.T
         return result, task.finish()
 
 
-def test_warm_for_the_next_task(store: MasterStore, application: str) -> None:
+def test_warm_for_the_next_task(operator: Make, store: MasterStore, application: str) -> None:
     left = keys(*range(ROWS), 999, None)
     for attempt in range(3):
         result, stats = joined(operator(store, application), left)
@@ -99,16 +93,14 @@ def test_warm_for_the_next_task(store: MasterStore, application: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["semi", "anti", "inner"])
-def test_a_warm_cache_for_every_how(store: MasterStore, application: str, how: str) -> None:
+def test_a_warm_cache_for_every_how(operator: Make, store: MasterStore, application: str, how: str) -> None:
     left = keys(*range(0, 2 * ROWS, 3), None)
     op = operator(store, application, how=how)
-    if how in ("semi", "anti"):
-        op = operator(store, application, how=how, columns=(), output_types=())
     for _ in range(3):
         assert_same_rows(joined(op, left)[0], model_join(left, content(store), "id", how))
 
 
-def test_one_private_file_within_the_budget(store: MasterStore, application: str) -> None:
+def test_one_private_file_within_the_budget(operator: Make, store: MasterStore, application: str) -> None:
     op = operator(store, application)
     joined(op, keys(*range(ROWS)))
     path = cache_file(application)
@@ -119,7 +111,7 @@ def test_one_private_file_within_the_budget(store: MasterStore, application: str
     assert not files(application)
 
 
-def test_a_writer_that_dies_inside(store: MasterStore, application: str) -> None:
+def test_a_writer_that_dies_inside(operator: Make, store: MasterStore, application: str) -> None:
     op, left = operator(store, application), keys(*range(ROWS))
     joined(op, left)
     child = os.fork()
@@ -140,7 +132,7 @@ def test_a_writer_that_dies_inside(store: MasterStore, application: str) -> None
     assert stats.hits == ROWS
 
 
-def test_a_writer_that_dies_while_others_run(store: MasterStore, application: str) -> None:
+def test_a_writer_that_dies_while_others_run(operator: Make, store: MasterStore, application: str) -> None:
     """The mark appears under a task that has begun: it must neither use what is there nor fail."""
     op, left = operator(store, application), keys(*range(ROWS))
     joined(op, left)
@@ -154,7 +146,7 @@ def test_a_writer_that_dies_while_others_run(store: MasterStore, application: st
     assert joined(op, left)[1].hits == ROWS
 
 
-def test_an_exception_while_writing(store: MasterStore, application: str) -> None:
+def test_an_exception_while_writing(operator: Make, store: MasterStore, application: str) -> None:
     op, left = operator(store, application), keys(*range(ROWS))
     with running(op, left.schema) as task:
         assert task.cache is not None
@@ -163,9 +155,9 @@ def test_an_exception_while_writing(store: MasterStore, application: str) -> Non
     assert_same_rows(joined(op, left)[0], model_join(left, content(store), "id"))
 
 
-def test_two_hundred_mutations(store: MasterStore, application: str) -> None:
+def test_two_hundred_mutations(operator: Make, store: MasterStore, application: str) -> None:
     """Random bytes of the cache file changed, or the file cut: the right rows, whatever it holds."""
-    op, left = operator(store, application, memory_bytes=120_000), keys(*range(ROWS + 20))
+    op, left = operator(store, application, memory=120_000), keys(*range(ROWS + 20))
     expected = model_join(left, content(store), "id")
     rng = random.Random(11)
     joined(op, left)
@@ -211,7 +203,7 @@ def test_no_place_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_links_are_refused(store: MasterStore, application: str, tmp_path: Path) -> None:
+def test_links_are_refused(operator: Make, store: MasterStore, application: str, tmp_path: Path) -> None:
     op = operator(store, application)
     joined(op, keys(1))
     path = cache_file(application)
@@ -224,24 +216,27 @@ def test_links_are_refused(store: MasterStore, application: str, tmp_path: Path)
     assert victim.read_text() == "precious"
 
 
-def test_the_directory_stays_the_same_when_the_cache_fills_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_directory_stays_the_same_when_the_cache_fills_it(
+    operator: Make, store: MasterStore, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A container has 64 MB of shared memory: the first task's cache must not drive the second to another place."""
-    free = [64 << 20]
     room = namedtuple("room", "f_bavail f_frsize")  # noqa: PYI024
-    monkeypatch.setattr(os, "statvfs", lambda _: room(free[0], 1))
-    first = shared_directory(40 << 20)
-    free[0] -= 30 << 20  # the cache of the first task
-    assert shared_directory(40 << 20) == first
+    monkeypatch.setattr(os, "statvfs", lambda _: room(64 << 20, 1))
+    op = operator(store, application, memory=40 << 20)
+    joined(op, keys(*range(ROWS)))
+    taken = cache_file(application).stat().st_size
+    monkeypatch.setattr(os, "statvfs", lambda _: room((64 << 20) - taken, 1))
+    assert joined(op, keys(*range(ROWS)))[1].hits == ROWS
 
 
 @pytest.mark.parametrize("algorithm", ["sweep", "reference", "inl"])
-def test_peak_within_the_budget(store: MasterStore, application: str, algorithm: str) -> None:
-    op = operator(store, application, algorithm=algorithm, memory_bytes=300_000)
+def test_peak_within_the_budget(operator: Make, store: MasterStore, application: str, algorithm: str) -> None:
+    op = operator(store, application, algorithm=algorithm, memory=300_000)
     _, stats = joined(op, keys(*(list(range(ROWS)) * 20)))
     assert 0 < stats.peak_bytes <= op.memory_bytes
 
 
-def test_one_cache_after_a_change_of_version(store: MasterStore, application: str) -> None:
+def test_one_cache_after_a_change_of_version(operator: Make, store: MasterStore, application: str) -> None:
     """A version whose keys are no longer unique has another kind of cache; both together stay within the budget."""
     op, left = operator(store, application), keys(*range(ROWS))
     joined(op, left)
@@ -252,7 +247,7 @@ def test_one_cache_after_a_change_of_version(store: MasterStore, application: st
     assert sum(path.stat().st_size for path in files(application)) <= op.memory_bytes
 
 
-def test_only_changed_keys_leave(store: MasterStore, application: str) -> None:
+def test_only_changed_keys_leave(operator: Make, store: MasterStore, application: str) -> None:
     left = keys(*range(ROWS))
     joined(operator(store, application), left)
     newer = store.upsert(content(store).slice(0, 5))
@@ -261,7 +256,7 @@ def test_only_changed_keys_leave(store: MasterStore, application: str) -> None:
     assert stats.hits == ROWS - 5
 
 
-def test_two_versions_at_once(store: MasterStore, application: str) -> None:
+def test_two_versions_at_once(operator: Make, store: MasterStore, application: str) -> None:
     """Two queries of one application read different versions: each gets its own rows, none disturbs the other."""
     left = keys(*range(ROWS))
     old = operator(store, application)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
+import itertools
+import mmap
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,13 @@ import pyarrow as pa
 import pytest
 
 from semistream.errors import ArgumentError, SchemaError, StoreError
-from semistream.stores import MasterStore
+from semistream.kernels import reading
+from semistream.stores import MasterStore, device
 from tests.tables import assert_same_rows, table_of
 
-UTC = datetime.UTC
-DAY = datetime.date(2024, 2, 29)
-TIME = datetime.datetime(1969, 12, 31, 23, 59, 59, 123456)
+UTC = dt.UTC
+DAY = dt.date(2024, 2, 29)
+TIME = dt.datetime(1969, 12, 31, 23, 59, 59, 123456)
 VALUES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [-128, 127, 0],
     pa.int16(): [-32768, 1, 2],
@@ -35,18 +39,18 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.float32(): [1.5, float("nan"), float("-inf")],
     pa.float64(): [1e308, float("nan"), -0.5],
     pa.bool_(): [True, False],
-    pa.date32(): [DAY, datetime.date(1, 1, 1)],
-    pa.date64(): [DAY, datetime.date(1969, 1, 1)],
-    pa.time32("s"): [datetime.time(1, 2, 3), datetime.time(0)],
-    pa.time32("ms"): [datetime.time(23, 59, 59, 999000), datetime.time(0)],
-    pa.time64("us"): [datetime.time(23, 59, 59, 999999), datetime.time(0)],
-    pa.time64("ns"): [datetime.time(1), datetime.time(2)],
-    pa.timestamp("s"): [TIME.replace(microsecond=0), datetime.datetime(9999, 1, 1)],
-    pa.timestamp("ms"): [TIME.replace(microsecond=5000), datetime.datetime(1, 1, 1)],
-    pa.timestamp("us"): [TIME, datetime.datetime(2024, 1, 1)],
-    pa.timestamp("us", "Europe/Berlin"): [TIME.replace(tzinfo=UTC), datetime.datetime(2024, 7, 1, tzinfo=UTC)],
-    pa.timestamp("ns"): [TIME, datetime.datetime(2024, 1, 1)],
-    pa.duration("us"): [datetime.timedelta(days=-3, microseconds=1), datetime.timedelta(0)],
+    pa.date32(): [DAY, dt.date(1, 1, 1)],
+    pa.date64(): [DAY, dt.date(1969, 1, 1)],
+    pa.time32("s"): [dt.time(1, 2, 3), dt.time(0)],
+    pa.time32("ms"): [dt.time(23, 59, 59, 999000), dt.time(0)],
+    pa.time64("us"): [dt.time(23, 59, 59, 999999), dt.time(0)],
+    pa.time64("ns"): [dt.time(1), dt.time(2)],
+    pa.timestamp("s"): [TIME.replace(microsecond=0), dt.datetime(9999, 1, 1)],
+    pa.timestamp("ms"): [TIME.replace(microsecond=5000), dt.datetime(1, 1, 1)],
+    pa.timestamp("us"): [TIME, dt.datetime(2024, 1, 1)],
+    pa.timestamp("us", "Europe/Berlin"): [TIME.replace(tzinfo=UTC), dt.datetime(2024, 7, 1, tzinfo=UTC)],
+    pa.timestamp("ns"): [TIME, dt.datetime(2024, 1, 1)],
+    pa.duration("us"): [dt.timedelta(days=-3, microseconds=1), dt.timedelta(0)],
     pa.decimal32(7, 2): [decimal.Decimal("-99999.99"), decimal.Decimal("0.01")],
     pa.decimal64(15, 4): [decimal.Decimal("-12345678901.2345"), decimal.Decimal(0)],
     pa.decimal128(18, 3): [decimal.Decimal("-123456789012345.678"), decimal.Decimal(7)],
@@ -106,7 +110,7 @@ def test_a_key_of_intervals_is_refused_or_works(tmp_path: Path) -> None:
     try:
         store = MasterStore.build(table, tmp_path / "store", key="k")
     except SchemaError as error:
-        assert "'k'" in str(error)
+        assert "'k'" in str(error)  # noqa: PT017
         return
     assert_same_rows(all_rows(store), table)
 
@@ -174,11 +178,33 @@ def test_the_largest_pages_too(tmp_path: Path, page_bytes: int) -> None:
     assert (said.returncode, said.stdout) == (0, "True\n"), said.stderr[-2000:]
 
 
+@pytest.mark.parametrize("page_bytes", [4096, 1 << 20])
+def test_measuring_the_disk_reads_into_its_own_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_bytes: int
+) -> None:
+    reach: list[int] = []
+    sizes: list[int] = []
+
+    def read_ranges(fd: int, addresses: Any, lengths: Any, offsets: Any, first: int, last: int) -> int:
+        reach.append(int((addresses[first:last] + lengths[first:last]).max() - addresses.min()))
+        return -1
+
+    def memory(fd: int, size: int) -> mmap.mmap:
+        sizes.append(size)
+        return mmap.mmap(fd, size)
+
+    monkeypatch.setattr(reading, "read_ranges", read_ranges)
+    monkeypatch.setattr(device, "mmap", SimpleNamespace(mmap=memory))
+    (tmp_path / "file").write_bytes(bytes(24 << 20))
+    device.measure(tmp_path / "file", page_bytes, direct=True)
+    assert max(reach) <= sizes[0]
+
+
 def test_groups_of_hashed_keys_stay_together_past_a_page(tmp_path: Path) -> None:
     keys = [f"key {n % 7}" for n in range(3_000)]
     store = MasterStore.build(pa.table({"k": keys, "n": range(3_000)}), tmp_path / "store", key="k")
     scanned = all_rows(store)["k"].to_pylist()
-    changes = sum(a != b for a, b in zip(scanned, scanned[1:], strict=False))
+    changes = sum(a != b for a, b in itertools.pairwise(scanned))
     assert changes == 6
     assert not store.unique
     for key in range(7):
@@ -207,7 +233,9 @@ def test_a_master_of_keys_alone_and_an_empty_one(tmp_path: Path) -> None:
     store = MasterStore.build(pa.table({"k": [3, 1, 3]}), tmp_path / "keys", key="k")
     assert all_rows(store)["k"].to_pylist() == [1, 3, 3]
     assert store.get(3).num_rows == 2
-    empty = MasterStore.build(pa.table({"k": pa.array([], pa.string()), "v": pa.array([], pa.int8())}), tmp_path / "e", key="k")
+    empty = MasterStore.build(
+        pa.table({"k": pa.array([], pa.string()), "v": pa.array([], pa.int8())}), tmp_path / "e", key="k"
+    )
     assert (empty.rows, empty.get("x").num_rows, all_rows(empty).num_rows, empty.verify()) == (0, 0, 0, 0)
     assert empty.upsert(pa.table({"k": ["x"], "v": pa.array([1], pa.int8())})).get("x").num_rows == 1
 
@@ -217,7 +245,10 @@ def test_direct_reads_give_the_same_rows(tmp_path: Path) -> None:
     MasterStore.build(table, tmp_path / "store", key="k").upsert(table.slice(7, 3))
     store = MasterStore.open(tmp_path / "store", direct=True)
     assert_same_rows(all_rows(store), table)
-    assert_same_rows(store.get(list(range(0, 5_000, 7))), table.filter(pa.compute.equal(pa.array([n % 7 == 0 for n in range(5_000)]), True)))
+    assert_same_rows(
+        store.get(list(range(0, 5_000, 7))),
+        table.filter(pa.compute.equal(pa.array([n % 7 == 0 for n in range(5_000)]), True)),
+    )
     assert store.verify() == store.pages
 
 
@@ -247,7 +278,7 @@ def test_only_the_owner_may_read(tmp_path: Path, mask: int) -> None:
 def test_a_store_is_not_overwritten_by_accident(tmp_path: Path) -> None:
     table = pa.table({"k": [1], "v": [2]})
     store = MasterStore.build(table, tmp_path / "store", key="k")
-    with pytest.raises(StoreError, match="holds a store already.*replace=True"):
+    with pytest.raises(StoreError, match=r"holds a store already.*replace=True"):
         MasterStore.build(table, tmp_path / "store", key="k")
     second = MasterStore.build(pa.table({"k": ["new"]}), tmp_path / "store", key="k", replace=True)
     assert (second.version, second.schema.names) == (2, ["k"])

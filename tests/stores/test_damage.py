@@ -68,7 +68,16 @@ def swap_blocks(data: bytearray, chooser: random.Random) -> None:
         data[first : first + 4096], data[second : second + 4096] = other, one
 
 
-KINDS: list[Callable[[bytearray, random.Random], None]] = [flip, flip, flip, cut, append, overwrite, drop_a_block, swap_blocks]
+KINDS: list[Callable[[bytearray, random.Random], None]] = [
+    flip,
+    flip,
+    flip,
+    cut,
+    append,
+    overwrite,
+    drop_a_block,
+    swap_blocks,
+]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -136,7 +145,14 @@ def test_missing_files_are_named(sound: MasterStore, tmp_path: Path) -> None:
 def test_strange_files_are_left_alone(sound: MasterStore, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(sound.path, copy)
-    strange = ["README.txt", ".DS_Store", "version-abc.json", "version-000001.json.bak", "segment-0.pages", "version-0000007.json"]
+    strange = [
+        "README.txt",
+        ".DS_Store",
+        "version-abc.json",
+        "version-000001.json.bak",
+        "segment-0.pages",
+        "version-0000007.json",
+    ]
     for name in strange:
         (copy / name).write_bytes(b"\0strange")
     (copy / "folder").mkdir()

@@ -36,7 +36,10 @@ class History(RuleBasedStateMachine):
     def table(self, rows: Content) -> pa.Table:
         pairs = [(key, value) for key, values in rows.items() for value in values]
         return pa.table(
-            {"v": pa.array([value for _, value in pairs], pa.string()), "k": pa.array([key for key, _ in pairs], self.kind)}
+            {
+                "v": pa.array([value for _, value in pairs], pa.string()),
+                "k": pa.array([key for key, _ in pairs], self.kind),
+            }
         )
 
     @initialize(rows=st.dictionaries(LETTERS, VALUES))

@@ -134,7 +134,7 @@ def test_sources_that_are_none(tmp_path: Path, source: object, words: str) -> No
 
 def test_directories_of_nothing_or_of_everything(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    with pytest.raises(ArgumentError, match="expected files of one kind .* found: none"):
+    with pytest.raises(ArgumentError, match=r"expected files of one kind .* found: none"):
         MasterStore.build(tmp_path / "source", tmp_path / "store", key="id")
     _csv(tmp_path / "source")
     _parquet_file(tmp_path / "source")
@@ -144,7 +144,11 @@ def test_directories_of_nothing_or_of_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name, content",
-    [("broken.parquet", b"PAR1 but not really"), ("broken.csv", b"id,price\n1,2\n3\n"), ("broken.arrow", b"ARROW1\0\0")],
+    [
+        ("broken.parquet", b"PAR1 but not really"),
+        ("broken.csv", b"id,price\n1,2\n3\n"),
+        ("broken.arrow", b"ARROW1\0\0"),
+    ],
 )
 def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
@@ -172,6 +176,6 @@ def test_a_value_that_breaks_a_csv_late_is_named_and_nothing_published(tmp_path:
 )
 def test_batches_that_do_not_fit_together(tmp_path: Path, second: pa.RecordBatch) -> None:
     first = pa.record_batch({"id": [1], "price": [1.0]})
-    with pytest.raises(SchemaError, match="id|price"):
+    with pytest.raises(SchemaError, match=r"id|price"):
         MasterStore.build([first, second], tmp_path / "store", key="id")
     assert MasterStore.build([first], tmp_path / "store", key="id").rows == 1

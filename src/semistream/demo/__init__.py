@@ -24,7 +24,7 @@ class Settings:
     """How much is joined, and how fast it arrives."""
 
     products: int
-    files: int = 48
+    files: int = 40
     rows_per_file: int = 50_000
     files_per_second: float = 2.0
     files_per_batch: int = 4

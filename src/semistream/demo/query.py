@@ -52,15 +52,19 @@ class Outcome:
     replayed: int = 0
 
     @property
+    def measured(self) -> list[tuple[int, float]]:
+        """The batches that count in a rate: all but the first ones."""
+        return self.batches[WARM_UP:] or self.batches
+
+    @property
     def rate(self) -> float:
-        """Rows in a second while batches run, without the first ones."""
-        counted = self.batches[WARM_UP:] or self.batches
-        return sum(rows for rows, _ in counted) / max(1e-9, sum(seconds for _, seconds in counted))
+        """Rows in a second while batches run."""
+        return sum(rows for rows, _ in self.measured) / max(1e-9, sum(seconds for _, seconds in self.measured))
 
     @property
     def batch_seconds(self) -> float:
         """The median time of a batch."""
-        return statistics.median(seconds for _, seconds in self.batches[WARM_UP:] or self.batches)
+        return statistics.median(seconds for _, seconds in self.measured)
 
 
 Show = Callable[[Reading], None]

@@ -27,7 +27,7 @@ def summary(place: Place, settings: Settings, store: MasterStore, verdict: Verdi
         "[bold]Accounting[/]",
         _accounting(verdict),
         "",
-        f"[bold]Rates[/] from file to Delta table, {WARM_UP} batches to warm up left out",
+        f"[bold]Rates[/] from file to Delta table, after {WARM_UP} batches to warm up",
         _rates(verdict, store),
         f"  {_judgement(settings, verdict)}",
         "",
@@ -77,12 +77,14 @@ def _rates(verdict: Verdict, store: MasterStore) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column()
     table.add_column("rows/s", justify="right")
+    table.add_column("batches", justify="right")
     table.add_column("s a batch", justify="right")
     table.add_column()
     held, whole = format_bytes(verdict.ours.stats.peak_bytes), format_bytes(store.bytes)
-    remarks = [f"{held} of memory for {whole} of products"] + ["reads all products for every batch"] * 2
+    remarks = [f"holds {held} of {whole} of products"] + ["reads all of them for every batch"] * 2
     for outcome, remark in zip((verdict.ours, *verdict.natives), remarks, strict=True):
-        table.add_row(f"  {outcome.name}", f"{outcome.rate:,.0f}", f"{outcome.batch_seconds:.2f}", f"[dim]{remark}[/]")
+        counted, median = f"{len(outcome.measured)}", f"{outcome.batch_seconds:.2f}"
+        table.add_row(f"  {outcome.name}", f"{outcome.rate:,.0f}", counted, median, f"[dim]{remark}[/]")
     return table
 
 

@@ -104,7 +104,9 @@ class Division:
 
 
 def _output_row_bytes(store: Any, plan: JoinPlan) -> int:
-    return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
+    layout = Projection(store.layout, plan.needed).target
+    text = 0.0 if layout.fixed else max(0.0, store.row_bytes - 12 - store.layout.head)
+    return int(2 * stream_row_bytes(plan.stream) + layout.head + text + 64)
 
 
 class SweepJoin(Join):

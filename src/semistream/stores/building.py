@@ -130,7 +130,7 @@ def build(
         for block in sort_blocks(blocks(), memory_bytes, path):
             writer.append(block.codes, block.rows, block.lengths)
             if progress is not None:
-                progress("write pages", writer.rows, seen)
+                progress("write pages", writer.rows, seen - packer.null_keys)
         entry = writer.finish("base")
     return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous)
 
