@@ -74,14 +74,14 @@ def _accounting(verdict: Verdict) -> Table:
 
 
 def _rates(verdict: Verdict, store: MasterStore) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column()
     table.add_column("rows/s", justify="right")
     table.add_column("batches", justify="right")
     table.add_column("s a batch", justify="right")
     table.add_column()
     held, whole = format_bytes(verdict.ours.stats.peak_bytes), format_bytes(store.bytes)
-    remarks = [f"holds {held} of {whole} of products"] + ["reads all of them for every batch"] * 2
+    remarks = [f"holds {held} of {whole} in memory"] + ["reads all products every time"] * 2
     for outcome, remark in zip((verdict.ours, *verdict.natives), remarks, strict=True):
         counted, median = f"{len(outcome.measured)}", f"{outcome.batch_seconds:.2f}"
         table.add_row(f"  {outcome.name}", f"{outcome.rate:,.0f}", counted, median, f"[dim]{remark}[/]")
@@ -93,6 +93,8 @@ def _judgement(settings: Settings, verdict: Verdict) -> str:
         return "[dim]Too few sales to judge the rates by.[/]"
     fast = [o.name for o in (verdict.ours, *verdict.natives) if o.rate >= settings.arrival_rate]
     keeps = f"{' and '.join(fast)} can keep up" if fast else "none of them can keep up on this machine"
+    if len(fast) > len(verdict.natives):
+        keeps = "all of them can keep up"
     return f"Sales arrive at {settings.arrival_rate:,.0f} rows/s: {keeps}."
 
 

@@ -35,12 +35,13 @@ _PERIOD = 40  # arrivals a cell before the counts are halved
 class TupleCache:
     """Rows of hot keys, and keys known to be absent."""
 
-    def __init__(self, memory: mmap.mmap | memoryview, layout: RowLayout) -> None:
+    def __init__(self, memory: mmap.mmap, layout: RowLayout, shape: dict[str, Any]) -> None:
         from semistream.kernels import cache as kernels
 
         self._kernels = kernels
         self._memory = memory
         self.layout = layout
+        self.shape = shape
         self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.HEADER_FIELDS)
 
     # -- making ----------------------------------------------------------------------------------------------------
@@ -51,8 +52,8 @@ class TupleCache:
         memory = mmap.mmap(-1, size)
         if size >= 4 << 20:
             memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
-        cache = cls(memory, layout)
-        cache.format(size, cell_bytes, simple=simple)
+        cache = cls(memory, layout, {"size": size, "cell_bytes": cell_bytes, "simple": simple})
+        cache.reset()
         return cache
 
     @staticmethod
@@ -91,6 +92,17 @@ class TupleCache:
         h[k.LIMIT] = g["cells"]
         h[k.MAGIC] = _MAGIC
 
+    def reset(self) -> None:
+        """Start afresh. The cells need no clearing: those above ``top`` are never looked at."""
+        self.format(**self.shape)
+        k, h = self._kernels, self.header
+        np.frombuffer(self._memory, np.uint8)[int(h[k.BUCKETS_AT]) : int(h[k.CELLS_AT])] = 0
+
+    @property
+    def sound(self) -> bool:
+        """Is the header as it should be? Checked before every use: a damaged one would lead the kernels astray."""
+        return self.fits(**self.shape)
+
     def fits(self, size: int, cell_bytes: int, *, simple: bool) -> bool:
         """Does the header describe a sound cache of this geometry?"""
         k, h, g = self._kernels, self.header, self.geometry(size, cell_bytes)
@@ -107,6 +119,8 @@ class TupleCache:
             and 0 <= h[k.LIVE] <= h[k.TOP]
             and 0 <= h[k.FREE_COUNT] <= h[k.TOP]
             and 0 <= h[k.HAND] < g["buckets"]
+            and (h[k.FREE_HEAD] == k.NONE or 0 <= h[k.FREE_HEAD] < g["cells"])
+            and h[k.COUNTED] >= 0
         )
 
     # -- locking: nothing to do for private memory -------------------------------------------------------------------
@@ -114,11 +128,15 @@ class TupleCache:
     @contextmanager
     def reading(self) -> Iterator[bool]:
         """While held, addresses from `probe` stay valid. Yields False when the cache must not be used."""
+        if not self.sound:
+            self.reset()
         yield True
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """While held, nobody else uses the cache. Yields False when the cache must not be used."""
+        if not self.sound:
+            self.reset()
         yield True
 
     # -- using -----------------------------------------------------------------------------------------------------

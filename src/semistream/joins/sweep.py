@@ -244,7 +244,7 @@ class SweepJoin(Join):
             values[np.setdiff1d(hit_rows, left)] = 0
         if not self.plan.codec.exact:
             same = self.output.same_keys(stream, left, rows)
-            values[np.setdiff1d(hit_rows, left[same])] = 1  # the cached group has this code, but not this key
+            values[np.setdiff1d(left, left[same])] = 1  # the cached group has this code, but not this key
             left, rows = left[same], rows[same]
         made = []
         if self.output.wants_rows:

@@ -5,8 +5,8 @@ ten ways: ``[tag u8 × 10 | frequency u8 × 10 | pad | cell u32 × 10]``. A tag 
 cell; a full bucket gives up its least frequent entry, so finding, admitting and evicting touch one line of the table
 each. A value, the packed rows of one key, lies in one cell or in a chain of cells of equal size: no fragmentation.
 
-A cell is ``[code u64 | state u8 | check u16 | pad | value length u32 | next cell u32 | bytes]``; where every value is
-one row of fixed width (``simple``), pad, length and next cell are left out. The check covers the whole cell: a
+A cell is ``[code u64 | state u8 | check u24 | value length u32 | next cell u32 | bytes]``; where every value is
+one row of fixed width (``simple``), length and next cell are left out. The check covers the whole cell: a
 damaged cell is a miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in
 the sketch (count-min, two counters a key, halved periodically).
 """
@@ -18,12 +18,10 @@ from semistream.kernels._jit import (
     inline,
     kernel,
     load_u8,
-    load_u16,
     load_u32,
     load_u64,
     prefetch,
     store_u8,
-    store_u16,
     store_u32,
     store_u64,
 )
@@ -39,14 +37,14 @@ VERSION, DIRTY, SMALL_ROWS, SMALL_MATCHED = 20, 21, 22, 23  # for a cache that p
 HEADER_FIELDS = 32
 BUCKET_BYTES, WAYS = 64, 10
 _FREQUENCY_AT, _CELL_AT = 10, 24
-SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 11, 20
+SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 12, 20
 FREE, HELD, MORE, ABSENT = 0, 1, 2, 3
 NONE = 0xFFFFFFFF
 ROW_MISSING, ROW_ABSENT = 0, 1
 _NONE64 = np.int64(NONE)
 _BLOCK = 128
 _LOW32 = np.uint64(0xFFFFFFFF)
-_S32, _S48, _S56 = np.uint64(32), np.uint64(48), np.uint64(56)
+_S32, _S56 = np.uint64(32), np.uint64(56)
 _CHECK_A, _CHECK_B = np.uint64(0x9FB21C651E98DF25), np.uint64(0x8EBC6AF09C88C6E3)
 _SKETCH_SEED = np.uint64(0xD6E8FEB86659FD93)
 
@@ -79,29 +77,29 @@ def _cell_of(header, bucket, way):
 @inline
 def _check_of(cell, size):
     h = load_u64(cell) * _CHECK_A + np.uint64(load_u8(cell + 8))
-    position = 11
+    position = 12
     while position + 8 <= size:
         h = (h ^ load_u64(cell + position)) * _CHECK_B
         h ^= h >> _S32
         position += 8
     if position < size:
-        if size >= 19:  # the last eight bytes, some of them for the second time: quicker than one by one
+        if size >= 20:  # the last eight bytes, some of them for the second time: quicker than one by one
             h = (h ^ load_u64(cell + size - 8)) * _CHECK_B
         else:
             while position < size:
                 h = (h ^ np.uint64(load_u8(cell + position))) * _CHECK_B
                 position += 1
-    return np.uint16((h ^ (h >> _S32) ^ (h >> _S48)) & np.uint64(0xFFFF))
+    return np.uint32((h ^ (h >> _S32)) >> np.uint64(8)) & np.uint32(0xFFFFFF)
 
 
 @inline
 def _is_sound(header, cell):
-    return load_u16(cell + 9) == _check_of(cell, header[CELL_BYTES])
+    return (load_u32(cell + 8) >> np.uint32(8)) == _check_of(cell, header[CELL_BYTES])
 
 
 @inline
 def _seal(header, cell):
-    store_u16(cell + 9, _check_of(cell, header[CELL_BYTES]))
+    store_u32(cell + 8, np.uint32(_check_of(cell, header[CELL_BYTES]) << np.uint32(8) | np.uint32(load_u8(cell + 8))))
 
 
 @inline

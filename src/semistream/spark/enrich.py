@@ -179,8 +179,10 @@ def _prepare(
         "allow_empty": allow_empty,
         "output_types": tuple(str(plan.output.field(name).type) for name in plan.names),
     }
-    # The cached rows of two transports differ (a key may be needed or not), so each has a cache of its own.
-    identity = hashlib.sha256(json.dumps([shape, chosen], default=str).encode()).hexdigest()[:12]
+    # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
+    same = ("store", "on", "how", "columns", "memory_bytes", "algorithm", "tasks", "direct")
+    described = json.dumps([*(shape[name] for name in same), chosen], default=str)
+    identity = hashlib.sha256(described.encode()).hexdigest()[:12]
     operator = Operator(**shape, application=_application(df), identity=identity)
     return _Prepared(operator, plan, choice, chosen, why, opened)
 

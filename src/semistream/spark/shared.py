@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from semistream.errors import SemistreamError
 from semistream.joins._cache import TupleCache
 from semistream.rows import RowLayout
@@ -118,7 +116,6 @@ class SharedCache(TupleCache):
     ) -> None:
         self.path = path
         self.version = version
-        self._shape: dict[str, Any] = {"size": size, "cell_bytes": cell_bytes, "simple": simple}
         self._fd = _open_private(path)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
@@ -127,34 +124,28 @@ class SharedCache(TupleCache):
                 os.ftruncate(self._fd, 0)
                 # Reserved now: a write to shared memory that is full later would kill the process.
                 os.posix_fallocate(self._fd, 0, size)
-            super().__init__(mmap.mmap(self._fd, size), layout)
-            if fresh or not self.fits(**self._shape):
-                self._reset()
+            shape = {"size": size, "cell_bytes": cell_bytes, "simple": simple}
+            super().__init__(mmap.mmap(self._fd, size), layout, shape)
+            if fresh or not self.sound:
+                self.reset()
             os.utime(self._fd)
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def _reset(self) -> None:
-        """Start afresh. The cells need no clearing: those above ``top`` are never looked at."""
-        self.format(**self._shape)
-        k, h = self._kernels, self.header
-        np.frombuffer(self._memory, np.uint8)[int(h[k.BUCKETS_AT]) : int(h[k.CELLS_AT])] = 0
-        h[k.DIRTY] = 0
 
     def advance(self, changed_since: Any) -> None:
         """Bring the cache to this task's version: drop the keys that changed, or everything when that is not known."""
         k, h = self._kernels, self.header
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            if h[k.DIRTY]:
-                self._reset()
+            if h[k.DIRTY] or not self.sound:
+                self.reset()
             if h[k.VERSION] in (0, self.version):
                 h[k.VERSION] = self.version
             elif h[k.VERSION] < self.version:
                 changed = changed_since(int(h[k.VERSION]))
                 h[k.DIRTY] = 1
                 if changed is None:
-                    self._reset()
+                    self.reset()
                 else:
                     self.discard(changed)
                 h[k.VERSION] = self.version
@@ -165,7 +156,7 @@ class SharedCache(TupleCache):
     @property
     def _usable(self) -> bool:
         k, h = self._kernels, self.header
-        return bool(h[k.VERSION] == self.version and not h[k.DIRTY])
+        return bool(h[k.VERSION] == self.version and not h[k.DIRTY]) and self.sound
 
     @contextmanager
     def reading(self) -> Iterator[bool]:
@@ -182,8 +173,8 @@ class SharedCache(TupleCache):
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
             k, h = self._kernels, self.header
-            if h[k.DIRTY] and h[k.VERSION] == self.version:
-                self._reset()
+            if not self.sound or (h[k.DIRTY] and h[k.VERSION] == self.version):
+                self.reset()
                 h[k.VERSION] = self.version
             if not self._usable:
                 yield False
