@@ -17,6 +17,8 @@ import pytest
 from semistream import MasterStore
 from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
+from semistream.spark.enrich import _prepare
+from semistream.spark.operator import Operator
 from semistream.spark.shared import file_prefix
 from tests.spark.streams import (
     SMALL,
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def workers_with_a_cache(spark: SparkSession) -> list[int]:
-    """Python workers that map the shared cache just now: those inside one of our tasks."""
-    prefix = file_prefix(spark.sparkContext.applicationId).encode()
+def workers_with_a_cache(operator: Operator) -> list[int]:
+    """Python workers that map the cache of this enrichment just now: those inside one of its tasks."""
+    prefix = f"{file_prefix(operator.application)}-{operator.identity}".encode()
     found = []
     for pid in python_workers(os.getpid()):
         try:
@@ -82,8 +84,9 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     df = stream(spark, tmp_path / "in", [left.slice(0, 50)])
     slow = df.mapInArrow(slowly, df.schema)
     metrics = Metrics(spark)
-    options: dict[str, Any] = {"memory": "2MB", "algorithm": "sweep", "transport": transport, "metrics": metrics}
-    result = enrich(slow, store, on="id", **options)
+    options: dict[str, Any] = {"on": "id", "memory": "2MB", "algorithm": "sweep", "transport": transport}
+    result = enrich(slow, store, metrics=metrics, **options)
+    operator = _prepare(slow, store, **options).operator
     first = to_memory(result, f"killed_first_{transport}", tmp_path / "checkpoint")
     assert_same_rows(first, model_join(left.slice(0, 50), master_table(2_000), "id"))
     add_file(tmp_path / "in", left)
@@ -91,7 +94,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
 
     def kill() -> None:
         wait_until(lambda: Path(started).exists())
-        victims.extend(wait_until(lambda: workers_with_a_cache(spark)))
+        victims.extend(wait_until(lambda: workers_with_a_cache(operator)))
         Path(killed).touch()
         for pid in victims:
             os.kill(pid, signal.SIGKILL)

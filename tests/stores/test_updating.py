@@ -294,7 +294,7 @@ def test_colliding_keys_are_told_apart(tmp_path: Path) -> None:
         (pa.record_batch({"k": [99]}), []),
         (range(1, 3), [1, 2, 2]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_forms_of_keys(store: MasterStore, keys: object, expected: list[int]) -> None:
     assert store.get(keys)["k"].to_pylist() == expected
