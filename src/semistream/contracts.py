@@ -157,6 +157,7 @@ class Join(ABC):
 
     name: ClassVar[str]
     idea: ClassVar[str]
+    settings_type: ClassVar[type | None] = None
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         self.store = store

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -59,8 +59,12 @@ def make_join(
     plan = JoinPlan.make(schema, opened.schema, opened.codec, on, how, columns, suffix, defaults)
     budget = Budget(memory, whole=opened.bytes)
     kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
-    made: Join = kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings)
-    return made
+    if settings is None:
+        return cast("Join", kind(opened, plan, budget))
+    if kind.settings_type is None or not isinstance(settings, kind.settings_type):
+        takes = f"a {kind.settings_type.__name__}" if kind.settings_type else "none"
+        raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
+    return cast("Join", kind(opened, plan, budget, settings))
 
 
 def join(
@@ -83,6 +87,10 @@ def join(
     several, or {stream column: master column}. ``columns`` are the master's columns to add (default: all but the
     key).
     """
+    if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
+        raise ArgumentError(
+            f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"
+        )
     stream = iter(batches.to_batches() if isinstance(batches, pa.Table) else batches)
     first = next(stream, None)
     if first is None:

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.errors import ArgumentError, KeyTypeError
-from semistream.rows import address_of, storage_type
+from semistream.errors import ArgumentError, KeyTypeError, SchemaError
+from semistream.rows import address_of, plain_values, storage_type
 
 Codes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -142,7 +142,10 @@ class KeyCodec:
 
 def same_key_type(left: pa.DataType, right: pa.DataType) -> bool:
     """Equal up to how Arrow lays the values out: large strings, views, dictionaries, and the name of a time zone."""
-    left, right = storage_type("key", left), storage_type("key", right)
+    try:
+        left, right = storage_type("key", left), storage_type("key", right)
+    except SchemaError:
+        return False
     if pa.types.is_timestamp(left) and pa.types.is_timestamp(right):
         return left.unit == right.unit and (left.tz is None) == (right.tz is None)
     for either in (_is_text, _is_bytes):
@@ -163,13 +166,14 @@ def _is_exact(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return bool(kind.precision <= _LOSSLESS_DIGITS)
     types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
+    plain = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind)
+    return bool(plain and kind.bit_width <= 64)
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return _stored(column, storage_type("key", column.type))
+    return _stored(plain_values(column), storage_type("key", column.type))
 
 
 def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:

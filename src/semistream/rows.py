@@ -59,11 +59,18 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
         return False
 
 
+def plain_values(column: pa.Array) -> pa.Array:
+    """A dictionary column as its values; Arrow itself cannot decode one of views (as Polars makes them)."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pc.cast(column.dictionary, storage_type("", column.type)).take(column.indices)
+
+
 def normalise(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch's columns in the order and storage types of ``schema``; only lossless casts are made."""
     columns = []
     for field in schema:
-        column = batch.column(field.name)
+        column = plain_values(batch.column(field.name))
         if not column.type.equals(field.type):
             try:
                 column = pc.cast(column, field.type, safe=True)

@@ -108,10 +108,13 @@ class ReferenceJoin(Join):
             same = plan.codec.same(ours, theirs)
             left, right = left[same], right[same]
         matched[left] = True
-        if plan.how in ("left", "inner") and len(left):
-            taken = [column.take(pa.array(left)) for column in stream.columns]
-            added = [self.table.column(name).combine_chunks().take(pa.array(right)) for name in plan.columns]
-            self.stats.rows_out += len(left)
+        if plan.how not in ("left", "inner"):
+            return
+        for start in range(0, len(left), MOST_ROWS):  # one stream row may have more matches than a batch holds
+            some = slice(start, start + MOST_ROWS)
+            taken = [column.take(pa.array(left[some])) for column in stream.columns]
+            added = [self.table.column(name).combine_chunks().take(pa.array(right[some])) for name in plan.columns]
+            self.stats.rows_out += len(left[some])
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
 
     def _without_match(self, stream: pa.RecordBatch, matched: Any) -> Iterator[pa.RecordBatch]:

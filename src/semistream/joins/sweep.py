@@ -41,7 +41,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction
-from semistream.errors import ArgumentError, InvariantError
+from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
@@ -114,6 +114,7 @@ class SweepJoin(Join):
 
     name = "sweep"
     idea = "hot keys from memory, all others by planned sweeps over the pages they need"
+    settings_type = SweepSettings
 
     def __init__(
         self,
@@ -158,10 +159,15 @@ class SweepJoin(Join):
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""
-        for batch in batches:
-            for piece in pieces(batch, self.output.most_rows, self.plan.stream):
-                yield from self._arrive(piece)
-        yield from self._sweep(full=False)
+        try:
+            for batch in batches:
+                for piece in pieces(batch, self.output.most_rows, self.plan.stream):
+                    yield from self._arrive(piece)
+            yield from self._sweep(full=False)
+        finally:
+            if self.window.rows:  # the stream was abandoned: its rows must not turn up in the next one
+                self.window.take()
+                self.stats.rows_in = self.stats.matched + self.stats.unmatched
 
     @property
     def window_limit(self) -> int:
@@ -206,15 +212,21 @@ class SweepJoin(Join):
         row = charge(stream) / stream.num_rows
         while len(missing):
             room = self.window_limit - self.window.bytes
-            some = missing[: max(int(room / row), 0 if self.window.rows else 1)]
-            rows = stream if len(some) == stream.num_rows else stream.take(pa.array(some))
-            if self.window.rows and charge(rows) > room:  # text may be longer than the average
-                some = missing[: len(some) // 2]
-                rows = stream.take(pa.array(some))
-            if len(some) and (not self.window.rows or charge(rows) <= room):
-                self.window.add(rows, codes[some], self._clock())
-                missing = missing[len(some) :]
+            count = max(1, min(len(missing), int(room / row)))
+            while True:
+                rows = stream if count == stream.num_rows else stream.take(pa.array(missing[:count]))
+                if charge(rows) <= room or count == 1:
+                    break
+                count //= 2  # text may be longer than the average
+            if charge(rows) <= room:
+                self.window.add(rows, codes[missing[:count]], self._clock())
+                missing = missing[count:]
                 self._note_peak()
+            elif self.window.rows == 0:
+                raise MemoryBudgetError(
+                    f"one row of the stream takes {charge(rows):,} bytes while it waits, the window has "
+                    f"{self.window_limit:,}; give at least {self.budget.total + charge(rows):,} bytes of memory"
+                )
             if len(missing):
                 yield from self._sweep(full=True)
 

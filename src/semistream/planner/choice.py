@@ -26,6 +26,7 @@ def choose_algorithm(
     choose("algorithm", algorithm, ("auto", *JOINS))
     if algorithm != "auto":
         kind = JOINS[algorithm]
+        _check_memory(kind, store, plan, memory_bytes // copies if kind.name != "sweep" else memory_bytes)
         return Choice(kind, "asked for", kind.predict(store, plan, memory_bytes, skew))
     whole = JOINS["reference"].least_bytes(store, plan) * copies
     sweep = JOINS["sweep"]
@@ -33,14 +34,19 @@ def choose_algorithm(
         kind = JOINS["reference"]
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
         return Choice(kind, reason, kind.predict(store, plan, memory_bytes, skew))
-    least = sweep.least_bytes(store, plan)
-    if least > memory_bytes:
-        raise MemoryBudgetError(
-            f"memory={memory_bytes:,} bytes is too small for this master: give at least {least:,} bytes"
-        )
+    _check_memory(sweep, store, plan, memory_bytes)
     return Choice(
         sweep,
         f"the columns needed take about {whole:,} bytes, more than half of the budget of {memory_bytes:,}: "
         "hot rows are cached, the others read by planned sweeps",
         sweep.predict(store, plan, memory_bytes, skew),
     )
+
+
+def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int) -> None:
+    least = kind.least_bytes(store, plan)
+    if least > memory_bytes:
+        raise MemoryBudgetError(
+            f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "
+            f"give at least {least:,} bytes"
+        )

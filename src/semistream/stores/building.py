@@ -74,7 +74,9 @@ def prepare(path: Path, *, replace: bool) -> Manifest | None:
                 "upsert() to change some rows, or choose another path"
             )
         return Manifest.load(path)
-    if path.exists() and any(path.iterdir()) and not replace:
+    # A build that was killed before its first version leaves drafts and segments; they do no harm.
+    ours = ("segment-", ".segment-", ".version-")
+    if path.exists() and not replace and not all(entry.name.startswith(ours) for entry in path.iterdir()):
         raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return None
@@ -100,8 +102,11 @@ def build(
     """See `MasterStore.build`."""
     check_page_bytes(page_bytes)
     memory_bytes = parse_bytes(memory)
-    if not key:
-        raise ArgumentError("key=[] names no column; give at least one key column")
+    if not key or not all(isinstance(name, str) for name in key):
+        shown = key[0] if len(key) == 1 else key
+        raise ArgumentError(f"key={shown!r} is not usable; give the name of a key column, or several")
+    if not 1 <= hash_bits <= 64:
+        raise ArgumentError(f"hash_bits={hash_bits} must be from 1 to 64")
     if is_spark(source):
         # Only semistream.spark knows Spark, and it stands above this module: hence by name.
         import importlib

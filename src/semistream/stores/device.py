@@ -44,7 +44,7 @@ def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) ->
     from semistream.kernels.reading import read_ranges
 
     size = os.path.getsize(path) // page_bytes * page_bytes
-    long_bytes = 512 * 1024
+    long_bytes = max(512 * 1024, 4 * page_bytes)
     if size < 4 * long_bytes:
         return Device(20e-6, 0.35e-9) if direct else Device()
     fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import time
+import uuid
 import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import pyarrow as pa
 from semistream.errors import ConcurrentWriteError, CorruptStoreError, StoreNotFoundError
 
 FORMAT = 1
-_NAME = re.compile(r"version-(\d{6,})\.json")
+_NAME = re.compile(r"version-(\d{6}|[1-9]\d{6,})\.json")  # as publish writes it: at least six digits
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ class Manifest:
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
         text = json.dumps({"semistream": FORMAT, "crc32": _crc(body), "manifest": body}, indent=1)
         target = root / f"version-{self.version:06d}.json"
-        temporary = root / f".{target.name}.{os.getpid()}"
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary = root / f".{target.name}.{uuid.uuid4().hex[:12]}"
         try:
+            with open(temporary, "x", encoding="utf-8", opener=private) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(temporary, target)
         except FileExistsError:
             raise ConcurrentWriteError(
@@ -83,7 +84,7 @@ class Manifest:
                 "open the store again and repeat"
             ) from None
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         sync_directory(root)
 
     @staticmethod
@@ -91,7 +92,8 @@ class Manifest:
         """The versions that are there, oldest first."""
         if not root.is_dir():
             return []
-        return sorted(int(found.group(1)) for name in os.listdir(root) if (found := _NAME.fullmatch(name)))
+        found = (_NAME.fullmatch(name) for name in os.listdir(root))
+        return sorted(int(match.group(1)) for match in found if match)
 
     @staticmethod
     def load(root: Path, version: int | None = None) -> Manifest:
@@ -115,14 +117,21 @@ class Manifest:
                 )
             if document["crc32"] != _crc(body):
                 raise CorruptStoreError(f"{path} is damaged: its checksum does not fit")
+            if body["version"] != wanted:
+                raise CorruptStoreError(f"{path} describes version {body['version']}, not {wanted}: it was renamed")
             body.pop("columns")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
             return Manifest(schema=schema, segments=segments, key=tuple(body.pop("key")), **body)
         except CorruptStoreError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for files that only their owner may read."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_directory(path: Path) -> None:

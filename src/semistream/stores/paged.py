@@ -102,7 +102,7 @@ class MasterStore:
         return building.build(
             source,
             Path(path),
-            key=[key] if isinstance(key, str) else list(key),
+            key=list(key) if isinstance(key, Sequence) and not isinstance(key, str) else [key],
             columns=None if columns is None else list(columns),
             page_bytes=page_bytes,
             memory=memory,
@@ -211,8 +211,7 @@ class MasterStore:
 
     def latest(self) -> MasterStore:
         """This store at its newest version (the same object when nothing is newer)."""
-        newest = Manifest.versions(self.path)[-1:]
-        if newest == [self.version]:
+        if Manifest.versions(self.path)[-1:] == [self.version]:
             return self
         return MasterStore.open(self.path, direct=self.direct)
 
@@ -460,11 +459,11 @@ def key_columns(keys: Any, schema: pa.Schema, key: tuple[str, ...]) -> list[pa.A
     else:
         single = isinstance(keys, str | bytes) or not isinstance(keys, Sequence)
         values = [keys] if single or (isinstance(keys, tuple) and len(key) > 1) else list(keys)
-        parts = [values] if len(key) == 1 else list(zip(*values, strict=True)) or [()] * len(key)
+        wanted = ", ".join(f"{name} {kind}" for name, kind in zip(key, types, strict=True))
         try:
-            columns = [pa.array(list(part), kind) for part, kind in zip(parts, types, strict=True)]
+            parts = [tuple(values)] if len(key) == 1 else list(zip(*values, strict=True)) or [()] * len(key)
+            columns = [_key_array(part, kind) for part, kind in zip(parts, types, strict=True)]
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            wanted = ", ".join(f"{name} {kind}" for name, kind in zip(key, types, strict=True))
             raise ArgumentError(f"these keys do not fit the key ({wanted}): {error}") from error
     if len(columns) != len(key):
         raise ArgumentError(f"the key has {len(key)} columns {list(key)}, these keys have {len(columns)}")
@@ -474,6 +473,12 @@ def key_columns(keys: Any, schema: pa.Schema, key: tuple[str, ...]) -> list[pa.A
         if not same_key_type(column.type, kind):
             raise SchemaError(f"key {name!r} is {kind}, these keys are {column.type}")
     return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+
+
+def _key_array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):
+        raise TypeError("a number with a fraction is no whole number")  # Arrow would cut it off
+    return pa.array(list(values), kind)
 
 
 def _joined(arrays: list[Codes]) -> Codes:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
 from semistream.keys import Codes
 from semistream.rows import Addresses, RowLayout, address_of
-from semistream.stores.manifest import SegmentEntry, sync_directory
+from semistream.stores.manifest import SegmentEntry, private, sync_directory
 
 MAGIC = b"SEMISTRM"
 DATA_AT = 4096
@@ -57,9 +57,9 @@ class SegmentWriter:
         self._bloom = np.zeros(8 * max(1, -(-expected_rows * _BLOOM_BITS // 512)), np.uint64) if expected_rows else None
         self._carry: tuple[Codes, npt.NDArray[np.uint8], npt.NDArray[np.int64]] | None = None
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        self._file = open(self._temporary, "xb", buffering=0, opener=_private)  # noqa: SIM115 - closed by finish or abort
+        self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
         header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
-        self._file.write(header.ljust(DATA_AT, b"\0"))
+        self._write(header.ljust(DATA_AT, b"\0"))
 
     def append(self, codes: Codes, rows: Addresses, lengths: npt.NDArray[np.int64], *, final: bool = False) -> None:
         """Add rows in code order; what may share a page with later rows is kept back until they come."""
@@ -104,7 +104,7 @@ class SegmentWriter:
             consumed, written, used = progress.tolist()
             if written == 0:
                 break
-            self._file.write(out[: used * self.page_bytes].data)
+            self._write(out[: used * self.page_bytes].data)
             self._firsts.append(firsts[:written].copy())
             self._starts.append(starts[:written].copy())
             sizes = np.diff(np.append(starts[:written], self._strides + used)) * self.page_bytes
@@ -114,6 +114,12 @@ class SegmentWriter:
         rest = np.empty(int(lengths[done:].sum()), np.uint8)
         gather_rows(rows[done:], lengths[done:], address_of(rest))
         self._carry = (codes[done:].copy(), rest, lengths[done:].copy()) if done < len(codes) else None
+
+    def _write(self, data: bytes | memoryview) -> None:
+        """All of it: a disk that is nearly full takes less than it is given, without an error."""
+        left = memoryview(data).cast("B")
+        while len(left):
+            left = left[self._file.write(left) or 0 :]
 
     def _count(self, codes: Codes) -> None:
         if len(codes) == 0:
@@ -154,14 +160,20 @@ class SegmentWriter:
         places = {}
         for name, array in sections.items():
             data = np.ascontiguousarray(array)
-            self._file.write(data.tobytes())
+            self._write(data.tobytes())
             places[name] = [position, data.nbytes, int(checksum_of(address_of(data), data.nbytes))]
             position += data.nbytes
         footer = json.dumps(
-            {"pages": len(starts), "strides": self._strides, "rows": self.rows, "sections": places}
+            {
+                "file": self.path.name,
+                "pages": len(starts),
+                "strides": self._strides,
+                "rows": self.rows,
+                "sections": places,
+            }
         ).encode()
         check = _checksum(footer)
-        self._file.write(footer + _TRAILER.pack(position, len(footer), check, MAGIC))
+        self._write(footer + _TRAILER.pack(position, len(footer), check, MAGIC))
         size = self._file.tell()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -224,6 +236,8 @@ class Segment:
         if magic != MAGIC or check != self.entry.footer_checksum or _checksum(footer) != check:
             self._damaged("its footer does not fit the manifest")
         self._footer = json.loads(footer)
+        if self._footer["file"] != self.path.name:
+            self._damaged(f"it was written as {self._footer['file']}")
         self.pages: int = self._footer["pages"]
         self.strides: int = self._footer["strides"]
         self.firsts: Codes = self._section(fd, "firsts", np.uint64)
@@ -294,7 +308,3 @@ def _checksum(data: bytes) -> int:
 
     array = np.frombuffer(data, np.uint8)
     return int(checksum_of(address_of(array), len(array))) if len(data) else 0
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

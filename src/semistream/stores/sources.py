@@ -111,7 +111,10 @@ def _stream(
     names = _checked(schema, columns)
 
     def selected() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            missing = [name for name in names if name not in batch.schema.names]
+            if missing:
+                raise SchemaError(f"batch {number} of the source has no column {missing[0]!r}; the first had {names}")
             yield batch.select(names)
 
     return Source(pa.schema([schema.field(name) for name in names]), selected, rows)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError, StoreError
-from semistream.keys import Codes
+from semistream.keys import Codes, same_key_type
 from semistream.stores.building import Packer, new_segment
 from semistream.stores.manifest import Manifest, SegmentEntry
 from semistream.stores.paged import MasterStore, Progress, key_columns
@@ -35,7 +35,12 @@ def upsert(store: MasterStore, source: Any) -> MasterStore:
             f"upsert needs the store's columns {store.schema.names}; "
             f"missing: {missing or 'none'}, unknown: {extra or 'none'}"
         )
-    table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], None)
+    for name in store.key:
+        have, want = opened.schema.field(name).type, store.schema.field(name).type
+        if not same_key_type(have, want):
+            raise SchemaError(f"upsert: key column {name!r} is {have}, the store's is {want}; cast it to {want}")
+    schema = pa.schema([opened.schema.field(name) for name in store.schema.names])
+    table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], schema)
     for name in store.key:
         if table.column(name).null_count:
             raise SchemaError(
@@ -53,12 +58,7 @@ def delete(store: MasterStore, keys: Any) -> MasterStore:
 
 
 def _publish_delta(store: MasterStore, change: str, keys: list[pa.Array], blocks: list[Block]) -> MasterStore:
-    newest = Manifest.versions(store.path)[-1]
-    if newest != store.version:
-        raise StoreError(
-            f"{change} on version {store.version} of {store.path}, but version {newest} is there; "
-            f"use store.latest().{change}(...)"
-        )
+    _check_newest(store, change)
     codes, valid = store.codec.encode(keys)
     changed = np.unique(codes[valid])
     if len(changed) == 0:
@@ -72,7 +72,25 @@ def _publish_delta(store: MasterStore, change: str, keys: list[pa.Array], blocks
             writer.append(block.codes, block.rows, block.lengths)
         entry = writer.finish("delta", changed)
     rows = store.rows - gone + sum(len(block) for block in blocks)
-    store.manifest.next(change, rows=rows, segments=(*store.manifest.segments, entry)).publish(store.path)
+    return _publish(store, entry, store.manifest.next(change, rows=rows, segments=(*store.manifest.segments, entry)))
+
+
+def _check_newest(store: MasterStore, change: str) -> None:
+    newest = Manifest.load(store.path).version
+    if newest != store.version:
+        raise StoreError(
+            f"{change} on version {store.version} of {store.path}, but version {newest} is there; "
+            f"use store.latest().{change}(...)"
+        )
+
+
+def _publish(store: MasterStore, entry: SegmentEntry, manifest: Manifest) -> MasterStore:
+    """Publish a version with a new segment; the segment goes when another writer was first."""
+    try:
+        manifest.publish(store.path)
+    except BaseException:
+        (store.path / entry.file).unlink(missing_ok=True)
+        raise
     return MasterStore.open(store.path, direct=store.direct)
 
 
@@ -97,6 +115,7 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
     """See `MasterStore.compact`."""
     if all(entry.role == "base" for entry in store.manifest.segments) and len(store.manifest.segments) == 1:
         return store
+    _check_newest(store, "compact")
 
     def blocks() -> Any:
         seen = 0
@@ -117,8 +136,7 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
         raise StoreError(
             f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
         )
-    store.manifest.next("compact", segments=(entry,)).publish(store.path)
-    return MasterStore.open(store.path, direct=store.direct)
+    return _publish(store, entry, store.manifest.next("compact", segments=(entry,)))
 
 
 def vacuum(path: Path, keep: int) -> list[str]:
