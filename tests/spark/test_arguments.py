@@ -225,7 +225,7 @@ class TestBuild:
             MasterStore.build(df, tmp_path / "s", key="id", columns=["nope"])
 
     def test_no_key(self, df: DataFrame, tmp_path: Path) -> None:
-        with pytest.raises(ArgumentError, match=r"key=\[\] names no column"):
+        with pytest.raises(ArgumentError, match="key="):
             MasterStore.build(df, tmp_path / "s", key=[])
 
     def test_a_key_twice(self, df: DataFrame, tmp_path: Path) -> None:

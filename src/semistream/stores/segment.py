@@ -59,7 +59,8 @@ class SegmentWriter:
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
         self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
         header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
-        self._write(header.ljust(DATA_AT, b"\0"))
+        with self.removed_on_error():
+            self._write(header.ljust(DATA_AT, b"\0"))
 
     def append(self, codes: Codes, rows: Addresses, lengths: npt.NDArray[np.int64], *, final: bool = False) -> None:
         """Add rows in code order; what may share a page with later rows is kept back until they come."""
