@@ -69,6 +69,12 @@ class JoinPlan:
         """Check everything that can be checked before the first row."""
         mapping = key_mapping(on)
         choose("how", how, HOWS)
+        if isinstance(columns, str):
+            raise ArgumentError(f"columns={columns!r} must be a list of names, for example [{columns!r}]")
+        if suffix is not None and not isinstance(suffix, str):
+            raise ArgumentError(f"suffix={suffix!r} must be a text, for example '_master'")
+        if defaults is not None and not isinstance(defaults, Mapping):
+            raise ArgumentError(f"defaults={defaults!r} must be {{column: value}}")
         stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
         codec.check_stream(stream, mapping)
         keys = set(mapping.values())

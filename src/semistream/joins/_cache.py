@@ -260,7 +260,7 @@ def cell_bytes(store: MasterStore, layout: RowLayout, *, simple: bool) -> int:
     variable = int((layout.widths == 0).sum())
     all_variable = max(1, int((store.layout.widths == 0).sum()))
     text = max(0.0, store.row_bytes - 12 - store.layout.head) * variable / all_variable
-    keys = max(1, sum(entry.keys for entry in store.manifest.segments))
-    rows = max(1, sum(entry.rows for entry in store.manifest.segments))
+    bases = [entry for entry in store.manifest.segments if entry.role == "base"]
+    keys, rows = max(1, sum(entry.keys for entry in bases)), max(1, sum(entry.rows for entry in bases))
     group = (layout.head + text) * rows / keys
     return int(kernels.CHAIN_VALUE_AT) + max(16, min(int(group * 1.1) + 1, store.page_bytes))

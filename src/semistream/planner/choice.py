@@ -26,7 +26,7 @@ def choose_algorithm(
     choose("algorithm", algorithm, ("auto", *JOINS))
     if algorithm != "auto":
         kind = JOINS[algorithm]
-        _check_memory(kind, store, plan, memory_bytes // copies if kind.name != "sweep" else memory_bytes)
+        _check_memory(kind, store, plan, memory_bytes, copies)
         return Choice(kind, "asked for", kind.predict(store, plan, memory_bytes, skew))
     whole = JOINS["reference"].least_bytes(store, plan) * copies
     sweep = JOINS["sweep"]
@@ -34,7 +34,7 @@ def choose_algorithm(
         kind = JOINS["reference"]
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
         return Choice(kind, reason, kind.predict(store, plan, memory_bytes, skew))
-    _check_memory(sweep, store, plan, memory_bytes)
+    _check_memory(sweep, store, plan, memory_bytes, copies)
     return Choice(
         sweep,
         f"the columns needed take about {whole:,} bytes, more than half of the budget of {memory_bytes:,}: "
@@ -43,8 +43,8 @@ def choose_algorithm(
     )
 
 
-def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int) -> None:
-    least = kind.least_bytes(store, plan)
+def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int, copies: int) -> None:
+    least = kind.least_bytes(store, plan) * copies
     if least > memory_bytes:
         raise MemoryBudgetError(
             f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "

@@ -27,7 +27,7 @@ from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
-from semistream.spark.transports import CARRIER, keys_function, rows_function, spark_arrow
+from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ def _prepare(
         "tasks": tasks,
         "direct": direct or opened.direct,
         "allow_empty": allow_empty,
+        "names": plan.names,
         "output_types": tuple(str(plan.output.field(name).type) for name in plan.names),
     }
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
@@ -197,9 +198,9 @@ def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int |
         raise ArgumentError(f"on_miss='drop' does not go with how={how!r}; it drops rows that how='left' would keep")
     if not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
-    if rows < 1:
+    if not isinstance(rows, int) or rows < 1:
         raise ArgumentError(f"min_match_rows={rows} must be at least 1")
-    if tasks is not None and tasks < 1:
+    if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
         raise ArgumentError(f"tasks_per_host={tasks} must be at least 1")
 
 
@@ -312,7 +313,8 @@ def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     many = p.plan.how in ("left", "inner") and not p.store.unique
-    fields = [*_spark_fields(p.plan), StructField("found", BooleanType()), StructField(CARRIER, StringType())]
+    added = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(p.plan))]
+    fields = [*added, StructField(FOUND, BooleanType()), StructField(CARRIER, StringType())]
     answer = StructType(fields)
     names = p.plan.stream_keys
     function = keys_function(p.operator, names, many=many)
@@ -326,13 +328,15 @@ def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
         looked_up = looked_up.withColumn(held, F.explode(held))
     if metrics is not None:
         looked_up = metrics.watch(looked_up, _name(p), F.col(f"{held}.{CARRIER}"))
-    found = F.col(f"{held}.found")
+    found = F.col(f"{held}.{FOUND}")
+    if p.operator.on_miss == "fail" or p.operator.min_match_rate > 0:
+        looked_up = looked_up.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
     if p.plan.how in ("inner", "semi"):
         looked_up = looked_up.where(found)
     elif p.plan.how == "anti":
         looked_up = looked_up.where(~found)
-    added = [F.col(held).getField(name).alias(name) for name in p.plan.names]
-    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *added)
+    named = [F.col(held).getField(f"c{i}").alias(name) for i, name in enumerate(p.plan.names)]
+    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *named)
 
 
 def _quoted(name: str) -> str:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semistream.errors import ArgumentError
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class Metrics:
     """
 
     def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
+        if not hasattr(spark, "streams"):
+            raise ArgumentError(f"spark={spark!r} is not a Spark session")
+        if run_log is not None and not Path(run_log).parent.is_dir():
+            raise ArgumentError(
+                f"run_log={str(run_log)!r}: there is no directory {Path(run_log).parent}; make it first"
+            )
         self.last = Stats()
         self.total = Stats()
         self.batches = 0

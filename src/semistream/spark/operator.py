@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Operator:
     direct: bool
     allow_empty: bool
     output_types: tuple[str, ...]
+    names: tuple[str, ...]
     application: str
     identity: str
     reads_in_flight: int = 8
@@ -119,7 +120,7 @@ class Task:
             return
         rows, matched = stats.rows_in, stats.matched
         if rows < enough:
-            rows, matched = self.cache.note_small_task(rows, matched, enough) if self.cache is not None else (0, 0)
+            rows, matched = self.cache.note_small_task(rows, matched, enough, wanted) if self.cache else (0, 0)
         if rows and matched / rows < wanted:
             sample = getattr(self.join, "unmatched_sample", [])
             raise MatchRateError(
@@ -148,8 +149,8 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
     """Set a task up within the operator's budget, and give everything back afterwards."""
     store = _opened(operator, operator.version())
     plan = operator.plan(stream, store, how)
-    directory = shared_directory(operator.memory_bytes)
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
+    directory = shared_directory(operator.memory_bytes, prefix)
     with ExitStack() as stack:
         stack.enter_context(place(directory, prefix, operator.tasks))
         kind = JOINS[operator.algorithm]
@@ -161,9 +162,12 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
         layout = Projection(store.layout, plan.needed).target
         simple = store.unique and layout.fixed
         size = cell_bytes(store, layout, simple=simple)
+        # In coarse steps, so that a version with a slightly larger index finds the same file.
+        step = max(1, operator.memory_bytes // 32)
+        division = replace(division, cache=division.cache // step * step)
         cache = None
         if TupleCache.holds_anything(division.cache, size):
-            path = directory / f"{prefix}-cache-{'simple' if simple else 'chain'}"
+            path = directory / f"{prefix}-cache"
             if not path.exists():
                 remove_stale()
             cache = SharedCache(path, division.cache, layout, size, simple=simple, version=store.version)

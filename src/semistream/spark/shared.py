@@ -30,8 +30,11 @@ _STALE_SECONDS = 6 * 3600
 _PATIENCE_SECONDS = 600
 
 
-def shared_directory(size: int) -> Path:
-    """Shared memory when it has room for ``size`` bytes, else the temporary directory on disk."""
+def shared_directory(size: int, prefix: str) -> Path:
+    """Shared memory when it has room for ``size`` bytes, else the temporary directory; once chosen, it stays."""
+    for directory in (_SHARED_MEMORY, Path(tempfile.gettempdir())):
+        if (directory / f"{prefix}-place0").exists():
+            return directory
     try:
         found = os.statvfs(_SHARED_MEMORY)
         if found.f_bavail * found.f_frsize > size + (16 << 20) and os.access(_SHARED_MEMORY, os.W_OK):
@@ -185,7 +188,7 @@ class SharedCache(TupleCache):
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def note_small_task(self, rows: int, matched: int, enough: int) -> tuple[int, int]:
+    def note_small_task(self, rows: int, matched: int, enough: int, wanted: float) -> tuple[int, int]:
         """Add a small task to a running sample of small tasks; returns the sample once it is large enough, else (0,
         0).
         """
@@ -195,7 +198,10 @@ class SharedCache(TupleCache):
             rows += int(h[k.SMALL_ROWS])
             matched += int(h[k.SMALL_MATCHED])
             done = rows >= enough
-            h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = (0, 0) if done else (rows, matched)
+            if not done:
+                h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = rows, matched
+            elif matched / rows >= wanted:  # a sample that falls short is kept: the task's retry must find it again
+                h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = 0, 0
             return (rows, matched) if done else (0, 0)
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)

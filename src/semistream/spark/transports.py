@@ -23,8 +23,10 @@ from semistream.errors import SchemaError
 from semistream.spark.operator import Operator, running
 
 CARRIER = "_semistream"
+FOUND = "_semistream_matched"
 _ROW = "__row"
-_BLOCK_ROWS = 1 << 19
+_MOST_BLOCK_ROWS = 1 << 17
+_LEAST_BLOCK_ROWS = 10_000
 
 
 def spark_arrow(kind: pa.DataType) -> pa.DataType:
@@ -93,7 +95,7 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
                     "transport='rows'"
                 )
             previous: tuple[pa.Array, list[int]] | None = None
-            for block, sizes in _blocks(itertools.chain([first], arrays), schema):
+            for block, sizes in _blocks(itertools.chain([first], arrays), schema, _block_rows(operator)):
                 if previous is not None:
                     yield from _cut(*previous)
                 answer = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
@@ -105,7 +107,13 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
     return run
 
 
-def _blocks(arrays: Iterator[Any], schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+def _block_rows(operator: Operator) -> int:
+    """Answers of a block are held until they are in order: a small share of a task's memory."""
+    row = 64 + 24 * len(operator.columns)
+    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 12 // row))
+
+
+def _blocks(arrays: Iterator[Any], schema: pa.Schema, most_rows: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Input arrays put together into blocks with row numbers, and the sizes they came in."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
@@ -114,7 +122,7 @@ def _blocks(arrays: Iterator[Any], schema: pa.Schema) -> Iterator[tuple[pa.Recor
             part = item if isinstance(item, tuple) else (item,)
             parts.append(part)
             rows += len(part[0])
-        if parts and (item is None or rows >= _BLOCK_ROWS):
+        if parts and (item is None or rows >= most_rows):
             columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
             block = pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
             yield block, [len(part[0]) for part in parts]
@@ -131,15 +139,15 @@ def _looked_up(
         _fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names
     ]
     if many and operator.how in ("left", "inner"):
-        return _lists(found, added, rows, plan, operator)
+        return _lists(found, added, rows, operator)
     place = np.full(rows, -1, np.int64)
     place[found] = np.arange(len(found))
     missing = place < 0
     taken = [
         _default(c.take(pa.array(place, mask=missing)), missing, n, operator)
-        for c, n in zip(added, plan.names, strict=True)
+        for c, n in zip(added, operator.names, strict=True)
     ]
-    return _struct(taken, list(plan.names), ~missing)
+    return _struct(taken, ~missing)
 
 
 def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
@@ -149,13 +157,13 @@ def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> p
     return pc.if_else(pa.array(missing), pa.scalar(value, column.type), column)
 
 
-def _struct(columns: list[pa.Array], names: list[str], found: Any) -> pa.Array:
-    count = len(found)
-    fields = [*columns, pa.array(found), pa.nulls(count, pa.string())]
-    return pa.StructArray.from_arrays(fields, [*names, "found", CARRIER])
+def _struct(columns: list[pa.Array], found: Any) -> pa.Array:
+    """Fields are named by position: the names that users see are given in the JVM."""
+    fields = [*columns, pa.array(found), pa.nulls(len(found), pa.string())]
+    return pa.StructArray.from_arrays(fields, [*(f"c{i}" for i in range(len(columns))), FOUND, CARRIER])
 
 
-def _lists(found: Any, added: list[pa.Array], rows: int, plan: JoinPlan, operator: Operator) -> pa.Array:
+def _lists(found: Any, added: list[pa.Array], rows: int, operator: Operator) -> pa.Array:
     """One list of matches a row; a row without a match gets one entry that says so."""
     counts = np.bincount(found, minlength=rows)
     lonely = np.flatnonzero(counts == 0)
@@ -165,11 +173,11 @@ def _lists(found: Any, added: list[pa.Array], rows: int, plan: JoinPlan, operato
     missing = source < 0
     taken = [
         _default(c.take(pa.array(source, mask=missing)), missing, n, operator)
-        for c, n in zip(added, plan.names, strict=True)
+        for c, n in zip(added, operator.names, strict=True)
     ]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.maximum(counts, 1), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, list(plan.names), ~missing))
+    return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, ~missing))
 
 
 def _with_report(answer: pa.Array, report: str) -> pa.Array:

@@ -176,8 +176,9 @@ class MasterStore:
     @property
     def row_bytes(self) -> float:
         """Mean bytes of a row on disk, its key included."""
-        used = sum(entry.pages for entry in self.manifest.segments) * self.page_bytes
-        rows = sum(entry.rows for entry in self.manifest.segments)
+        bases = [entry for entry in self.manifest.segments if entry.role == "base"]  # stays the same under updates
+        used = sum(entry.pages for entry in bases) * self.page_bytes
+        rows = sum(entry.rows for entry in bases)
         return used / rows if rows else float(self.layout.head + 8)
 
     @property
