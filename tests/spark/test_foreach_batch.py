@@ -44,7 +44,7 @@ def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> 
     """Each batch is planned anew, some with a new version: they share one cache, not one each."""
     store = build(tmp_path / "s")
     df = stream(spark, tmp_path / "in", [keys(1, 50)] * 3)
-    pattern = f"{file_prefix(spark.sparkContext.applicationId)}-*-cache-*"
+    pattern = f"{file_prefix(spark.sparkContext.applicationId)}-*-cache*"
     before = set(Path("/dev/shm").glob(pattern))
     metrics = Metrics(spark)
 

@@ -95,7 +95,7 @@ def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: Mast
     )
     assert sampler.growth <= allowed
     assert 0 < metrics.total.peak_bytes <= BUDGET
-    found = list(Path("/dev/shm").glob(f"{file_prefix(spark.sparkContext.applicationId)}-*-cache-*"))
+    found = list(Path("/dev/shm").glob(f"{file_prefix(spark.sparkContext.applicationId)}-*-cache*"))
     sizes = [path.stat().st_size for path in found if path.stat().st_size > BUDGET // 3]
     assert len(sizes) <= 4  # one for each of the four enrichments of this file
     assert max(sizes) <= BUDGET
@@ -123,7 +123,7 @@ spark = local_session("leaves", "local[2,2]")
 result = enrich(frame(spark, keys(1, 2)), sys.argv[1], on="id", memory=SMALL, algorithm="sweep")
 assert result.count() == 2 and result.where("price is not null").count() == 2
 prefix = file_prefix(spark.sparkContext.applicationId)
-[cache] = Path("/dev/shm").glob(f"{prefix}-*-cache-*")
+[cache] = Path("/dev/shm").glob(f"{prefix}-*-cache*")
 print("prefix", prefix, oct(cache.stat().st_mode & 0o777), cache.stat().st_size)
 if sys.argv[2] == "stopped":
     spark.stop()

@@ -67,7 +67,7 @@ def files(application: str) -> list[Path]:
 
 
 def cache_file(application: str) -> Path:
-    [found] = [path for path in files(application) if "-cache-" in path.name]
+    [found] = [path for path in files(application) if path.name.endswith("-cache")]
     return found
 
 

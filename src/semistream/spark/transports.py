@@ -110,7 +110,7 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
 def _block_rows(operator: Operator) -> int:
     """Answers of a block are held until they are in order: a small share of a task's memory."""
     row = 64 + 24 * len(operator.columns)
-    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 12 // row))
+    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 24 // row))
 
 
 def _blocks(arrays: Iterator[Any], schema: pa.Schema, most_rows: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
