@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, KeyTypeError, SchemaError
-from semistream.rows import address_of, plain_values, storage_type
+from semistream.rows import plain_values, storage_type
 
 Codes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -226,6 +226,3 @@ def _values(column: pa.Array, dtype: np.dtype[np.generic], count: int, per_value
     if count == 0 or buffer is None:
         return np.zeros(count, dtype)
     return np.frombuffer(buffer, dtype, count, offset=column.offset * per_value * dtype.itemsize)
-
-
-__all__ = ["Codes", "KeyCodec", "Mask", "address_of", "same_key_type"]

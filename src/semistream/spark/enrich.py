@@ -22,6 +22,7 @@ from semistream.contracts import JoinPlan, key_mapping
 from semistream.engine import open_store
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins._window import stream_row_bytes
+from semistream.joins.sweep import Division, SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
@@ -117,13 +118,28 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  algorithm   {p.choice.join.name}: {p.choice.reason}",
         f"  transport   {p.transport}: {p.why_transport}",
         f"  memory      {format_bytes(p.operator.memory_bytes)} in total a host for {p.operator.tasks} tasks at once",
-        *(f"              {name:<12} {format_bytes(size)}" for name, size in prediction.parts.items()),
+        *(f"              {name:<12} {format_bytes(size)}" for name, size in _parts(p).items()),
         f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {prediction.rows_per_second:,.0f} rows/s a core",
         f"              in the join alone, {prediction.remark}",
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
     return "\n".join(lines)
+
+
+def _parts(p: _Prepared) -> dict[str, int]:
+    """How the budget is divided among all tasks of a host together."""
+    if p.choice.join is not SweepJoin:
+        return p.choice.prediction.parts
+    tasks = p.operator.tasks
+    parts = Division.of(p.store, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
+    return {
+        "index": parts.index,
+        "read buffer": parts.buffer * tasks,
+        "output": parts.output * tasks,
+        "cache": parts.cache,
+        "window": parts.window * tasks,
+    }
 
 
 def _prepare(
@@ -345,6 +361,3 @@ def _quoted(name: str) -> str:
 
 def _name(p: _Prepared) -> str:
     return f"{OBSERVATION}-{p.operator.identity}"
-
-
-__all__ = ["CACHE_SHARE", "enrich", "explain"]

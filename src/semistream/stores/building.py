@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, SchemaError, StoreError
+from semistream.errors import ArgumentError, StoreError
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores import device as devices
@@ -183,16 +182,3 @@ def _direct_cost(path: Path, page_bytes: int) -> devices.Device:
         return devices.measure(path, page_bytes, direct=True)
     except OSError:  # this file system has no O_DIRECT
         return devices.Device(20e-6, 0.35e-9)
-
-
-__all__ = [
-    "Packer",
-    "SchemaError",
-    "build",
-    "new_segment",
-    "os",
-    "prepare",
-    "publish_build",
-    "stored_schema",
-    "with_keys",
-]

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import Codes, KeyCodec
-from semistream.rows import Addresses, PackedRows, Projection, RowLayout, address_of
+from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
 from semistream.stores.manifest import Manifest
 from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
@@ -496,6 +496,3 @@ def _wanted(low: Pages, high: Pages) -> Pages:
     sizes = high - low
     within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.unique(np.repeat(low, sizes) + within)
-
-
-__all__ = ["MasterStore", "address_of", "key_columns", "row_schema"]
