@@ -7,7 +7,7 @@ one read of the store returns, the window is where stream rows wait, the cache i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -65,8 +65,10 @@ class JoinPlan:
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
         defaults: Mapping[str, Any] | None = None,
+        *,
+        ignore_case: bool = False,
     ) -> JoinPlan:
-        """Check everything that can be checked before the first row."""
+        """Check everything that can be checked before the first row; Spark does not tell "a" from "A"."""
         mapping = key_mapping(on)
         choose("how", how, HOWS)
         if isinstance(columns, str):
@@ -84,7 +86,7 @@ class JoinPlan:
             raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
         if how in ("semi", "anti"):
             chosen = []
-        names = _output_names(stream, chosen, suffix)
+        names = _output_names(stream, chosen, suffix, str.lower if ignore_case else str)
         plan = JoinPlan(stream, master, codec, mapping, how, tuple(chosen), tuple(names), dict(defaults or {}))
         plan._check_defaults()
         return plan
@@ -140,16 +142,17 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None) -> list[str]:
-    clashing = [name for name in chosen if name in stream.names]
+def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None, folded: Callable[[str], str]) -> list[str]:
+    ours = {folded(name) for name in stream.names}
+    clashing = [name for name in chosen if folded(name) in ours]
     if clashing and suffix is None:
         raise SchemaError(
             f"column {clashing[0]!r} is on both sides; give suffix='_master' to rename the master's, "
             "or columns=[...] to leave it out"
         )
     names = [f"{name}{suffix}" if name in clashing else name for name in chosen]
-    taken = [*stream.names, *names]
-    twice = [name for name in names if taken.count(name) > 1]
+    taken = [folded(name) for name in [*stream.names, *names]]
+    twice = [name for name in names if taken.count(folded(name)) > 1]
     if twice:
         raise SchemaError(f"suffix={suffix!r} gives the column name {twice[0]!r} twice; choose another suffix")
     return names

@@ -31,8 +31,14 @@ def test_growth_of_this_process() -> None:
 
 
 def test_nothing_to_watch() -> None:
-    with MemorySampler(os.getpid(), workers=True) as sampler:
-        sampler.mark_idle()
+    # A process of our own: other tests leave Spark's workers below this one.
+    alone = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        with MemorySampler(alone.pid, workers=True) as sampler:
+            sampler.mark_idle()
+    finally:
+        alone.kill()
+        alone.wait()
     assert (sampler.usage.processes, sampler.usage.growth) == (0, 0)
 
 
@@ -43,8 +49,8 @@ def test_workers_of_a_daemon(tmp_path: Path) -> None:
     assert daemon.stdout is not None
     _, worker = map(int, daemon.stdout.readline().split())
     try:
-        assert python_workers(os.getpid()) == [worker]
-        with MemorySampler(os.getpid(), workers=True) as sampler:
+        assert python_workers(daemon.pid) == [worker]
+        with MemorySampler(daemon.pid, workers=True) as sampler:
             sampler.mark_idle()
             time.sleep(0.2)
         assert sampler.usage.processes == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,13 +20,3 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-
-
-OPEN_POINTS = frozenset((Path(__file__).parent / "open_points.txt").read_text(encoding="utf-8").splitlines())
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Points that are not met yet fail in the open under `make test-long`; each line of the list is work to be done."""
-    for item in items:
-        if item.nodeid in OPEN_POINTS:
-            item.add_marker(pytest.mark.long)

@@ -8,11 +8,10 @@ compared with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
@@ -21,6 +20,8 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins._output import MOST_ROWS, pieces
 from semistream.rows import Projection
 
+Hold = Callable[[Callable[[], pa.Table]], pa.Table]
+_CODE = "\0code"  # no column of a master is called so
 _ROWS_PER_SECOND = 3e6  # binary search in a table of a million keys, one core
 
 
@@ -30,7 +31,8 @@ class ReferenceJoin(Join):
     name = "reference"
     idea = "the whole master in memory"
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, hold: Hold | None = None) -> None:
+        """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
         super().__init__(store, plan, budget)
         need = self.least_bytes(store, plan)
         if need > budget.total:
@@ -38,14 +40,15 @@ class ReferenceJoin(Join):
                 f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
                 "give more memory or use algorithm='sweep'"
             )
-        self.codes, self.table = self._load()
-        self.budget.require("table", self.codes.nbytes + self.table.nbytes)
+        self.table = hold(self._load) if hold else self._load()
+        self.codes = self.table.column(_CODE).combine_chunks().to_numpy()
+        self.budget.require("table", self.table.nbytes)
         self.stats.cached_rows = self.table.num_rows
-        self.stats.cached_bytes = self.codes.nbytes + self.table.nbytes
+        self.stats.cached_bytes = self.table.nbytes
         self.stats.peak_bytes = self.budget.peak
         self._sample: list[object] = []
 
-    def _load(self) -> tuple[npt.NDArray[np.uint64], pa.Table]:
+    def _load(self) -> pa.Table:
         from semistream.stores.reading import PageReader
 
         columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
@@ -55,17 +58,16 @@ class ReferenceJoin(Join):
             codes.append(chunk)
             batches.append(self.store.to_batch(chunk, rows, columns))
         schema = pa.schema([self.store.schema.field(name) for name in columns])
-        table = pa.Table.from_batches(batches, schema) if columns else None
         joined = np.concatenate(codes) if codes else np.empty(0, np.uint64)
+        if columns:
+            table = pa.Table.from_batches(batches, schema).append_column(_CODE, pa.array(joined))
+        else:
+            table = pa.table({_CODE: joined})
         self.stats.pages_read, self.stats.bytes_read = reader.counters.pages, reader.counters.bytes
         self.stats.read_requests = reader.counters.requests
         if len(self.store.manifest.segments) > 1 and len(joined):
-            order = np.argsort(joined, kind="stable")
-            joined = joined[order]
-            table = table.take(pa.array(order)) if table is not None else None
-        if table is None:
-            table = pa.table({"_": pa.nulls(len(joined))})
-        return joined, table.combine_chunks()
+            table = table.take(pa.array(np.argsort(joined, kind="stable")))
+        return table.combine_chunks()
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Join.join`."""

@@ -22,13 +22,16 @@ class Choice:
 def choose_algorithm(
     algorithm: str, store: Any, plan: JoinPlan, memory_bytes: int, *, copies: int = 1, skew: float = 1.0
 ) -> Choice:
-    """Resolve ``algorithm``; with "auto", a master that fits the budget (``copies`` times) is simply held whole."""
+    """Resolve ``algorithm``; with "auto", a master that takes less than half of the budget is simply held whole.
+
+    ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
+    """
     choose("algorithm", algorithm, ("auto", *JOINS))
     if algorithm != "auto":
         kind = JOINS[algorithm]
-        _check_memory(kind, store, plan, memory_bytes, copies)
+        _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
         return Choice(kind, "asked for", kind.predict(store, plan, memory_bytes, skew))
-    whole = JOINS["reference"].least_bytes(store, plan) * copies
+    whole = JOINS["reference"].least_bytes(store, plan)
     sweep = JOINS["sweep"]
     if whole <= memory_bytes // 2:
         kind = JOINS["reference"]
@@ -48,5 +51,5 @@ def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: in
     if least > memory_bytes:
         raise MemoryBudgetError(
             f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "
-            f"give at least {least:,} bytes"
+            f"give more memory, at least {least:,} bytes"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import KeyCodec
 from semistream.stores.building import Packer, new_segment, prepare, publish_build, stored_schema, with_keys
 from semistream.stores.manifest import SegmentEntry
@@ -40,7 +40,8 @@ def build(
     hash_bits: int,
 ) -> MasterStore:
     """See `MasterStore.build`."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
     from pyspark.sql.types import LongType, StructField, StructType
 
     if df.isStreaming:
@@ -53,6 +54,17 @@ def build(
         if missing:
             raise ArgumentError(f"the DataFrame has no column {missing[0]!r}; its columns are {df.columns}")
         df = df.select(*chosen)
+    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if twice:
+        raise SchemaError(f"the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them")
+    for field in df.schema.fields:
+        try:
+            to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException as error:
+            raise SchemaError(
+                f"column {field.name!r} of type {field.dataType.simpleString()} cannot be stored; leave it out with "
+                "columns=[...] or cast it"
+            ) from error
     schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key, None)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)

@@ -28,7 +28,7 @@ from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
-from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow
+from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow, unused_name
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -168,13 +168,20 @@ def _prepare(
     refresh_seconds(refresh)
     opened = open_store(_at_version(store, master_version), allow_empty=allow_empty)
     if on_miss == "drop" and how == "left":
+        if defaults:
+            raise ArgumentError(
+                f"on_miss='drop' drops the rows that defaults={dict(defaults)} would fill; leave one out"
+            )
         how = "inner"
-    stream = _arrow_schema(df)
-    plan = JoinPlan.make(stream, opened.schema, opened.codec, on, how, columns, suffix, defaults)
+    stream, foreign = _arrow_schema(df)
+    ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
+    plan = JoinPlan.make(
+        stream, opened.schema, opened.codec, on, how, columns, suffix, defaults, ignore_case=ignore_case
+    )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
-    chosen, why = _choose_transport(transport, plan)
+    chosen, why = _choose_transport(transport, plan, foreign)
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
         "on": key_mapping(on),
@@ -191,6 +198,7 @@ def _prepare(
         "planned_version": opened.version,
         "fixed_version": master_version != "latest",
         "tasks": tasks,
+        "ignore_case": ignore_case,
         "direct": direct or opened.direct,
         "allow_empty": allow_empty,
         "names": plan.names,
@@ -215,9 +223,9 @@ def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int |
     if not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
     if not isinstance(rows, int) or rows < 1:
-        raise ArgumentError(f"min_match_rows={rows} must be at least 1")
+        raise ArgumentError(f"min_match_rows={rows!r} must be at least 1")
     if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
-        raise ArgumentError(f"tasks_per_host={tasks} must be at least 1")
+        raise ArgumentError(f"tasks_per_host={tasks!r} must be at least 1")
 
 
 def _at_version(
@@ -228,12 +236,14 @@ def _at_version(
     if isinstance(version, bool) or not isinstance(version, int):
         raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
     path = store.path if isinstance(store, MasterStore) else store
-    return MasterStore.open(path, version)
+    return MasterStore.open(path, version) if isinstance(path, str | os.PathLike) else path
 
 
-def _arrow_schema(df: DataFrame) -> pa.Schema:
+def _arrow_schema(df: DataFrame) -> tuple[pa.Schema, dict[str, str]]:
+    """The stream's schema, and the columns that Arrow cannot carry with their types: these must stay in the JVM."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     if not hasattr(df, "mapInArrow"):
         raise ArgumentError(f"df is a {type(df).__name__}, not a Spark DataFrame")
@@ -241,19 +251,14 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaError(f"the stream has several columns named {', '.join(map(repr, twice))}; rename them")
-    try:
-        return to_arrow_schema(df.schema, timezone="UTC")
-    except PySparkException:
-        # A column that Arrow cannot carry may still stay in the JVM; only keys have to cross.
-        fields = []
-        for item in df.schema.fields:
-            try:
-                fields.append(pa.field(item.name, to_arrow_type(item.dataType, timezone="UTC")))
-            except PySparkException as error:
-                raise SchemaError(
-                    f"stream column {item.name!r} of type {item.dataType.simpleString()} is not supported: {error}"
-                ) from error
-        return pa.schema(fields)
+    fields, foreign = [], {}
+    for item in df.schema.fields:
+        try:
+            fields.append(to_arrow_schema(StructType([item]), timezone="UTC").field(0))
+        except PySparkException:
+            fields.append(pa.field(item.name, pa.null()))
+            foreign[item.name] = item.dataType.simpleString()
+    return pa.schema(fields), foreign
 
 
 def _tasks(df: DataFrame) -> int:
@@ -281,7 +286,15 @@ def _application(df: DataFrame) -> str:
     return name
 
 
-def _choose_transport(transport: str, plan: JoinPlan) -> tuple[str, str]:
+def _choose_transport(transport: str, plan: JoinPlan, foreign: dict[str, str]) -> tuple[str, str]:
+    if foreign:
+        name, kind = next(iter(foreign.items()))
+        if transport == "rows":
+            raise SchemaError(
+                f"stream column {name!r} of type {kind} cannot cross to Python; use transport='keys' or 'auto', which "
+                "leave it in the JVM"
+            )
+        return "keys", f"column {name!r} of type {kind} must stay in the JVM"
     if transport != "auto":
         return transport, "asked for"
     others = [field for field in plan.stream if field.name not in plan.on]
@@ -314,13 +327,17 @@ def _by_rows(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    # Carrier rows hold nulls, so every column is nullable on the way.
-    stream = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in df.schema.fields]
-    schema = StructType([*stream, *_spark_fields(p.plan), StructField(CARRIER, StringType())])
-    joined = df.mapInArrow(rows_function(p.operator), schema)
+    # Carrier rows hold nulls, so every column is nullable on the way; and all go by position, whatever their names.
+    fields = [*df.schema.fields, *_spark_fields(p.plan)]
+    way = [StructField(f"c{i}", f.dataType, nullable=True, metadata=f.metadata) for i, f in enumerate(fields)]
+    given = df.toDF(*(field.name for field in way[: len(df.columns)]))
+    joined = given.mapInArrow(
+        rows_function(p.operator, df.columns), StructType([*way, StructField(CARRIER, StringType())])
+    )
     if metrics is not None:
         joined = metrics.watch(joined, _name(p), F.col(CARRIER))
-    return joined.where(F.col(CARRIER).isNull()).drop(CARRIER)
+    names = [F.col(field.name).alias(given.name) for field, given in zip(way, fields, strict=True)]
+    return joined.where(F.col(CARRIER).isNull()).select(*names)
 
 
 def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
@@ -338,7 +355,7 @@ def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
-    held = "_semistream_found"
+    held = unused_name("_semistream_found", df.columns)
     looked_up = df.withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
     if many:
         looked_up = looked_up.withColumn(held, F.explode(held))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OBSERVATION = "semistream"
 _log = logging.getLogger("semistream")
+_PATIENCE_MILLISECONDS = 10_000
 
 
 class Metrics:
@@ -33,7 +34,7 @@ class Metrics:
 
     def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
         if not hasattr(spark, "streams"):
-            raise ArgumentError(f"spark={spark!r} is not a Spark session")
+            raise ArgumentError(f"spark={spark!r} is not a SparkSession")
         if run_log is not None and not Path(run_log).parent.is_dir():
             raise ArgumentError(
                 f"run_log={str(run_log)!r}: there is no directory {Path(run_log).parent}; make it first"
@@ -64,10 +65,14 @@ class Metrics:
         return frame.observe(observation, reports)
 
     def collect(self) -> Stats:
-        """Take in the counters of batch DataFrames whose action has run."""
+        """Take in the counters of batch DataFrames whose action has run; the others stay for a later call."""
+        _let_listeners_finish(self._spark)
         waiting, self._observations = self._observations, []
         for observation in waiting:
-            self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
+            if _has_run(observation):
+                self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
+            else:
+                self._observations.append(observation)
         return self.total
 
     def take(self, reports: list[str], about: dict[str, Any]) -> None:
@@ -121,6 +126,21 @@ class Metrics:
     def close(self) -> None:
         """Stop listening."""
         self._spark.streams.removeListener(self._listener)
+
+
+def _let_listeners_finish(spark: SparkSession) -> None:
+    """Spark hands an action's observations over in the background, soon after the action."""
+    context = getattr(spark, "_jsc", None)
+    if context is not None:  # Spark Connect hands them over with the result
+        context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
+
+
+def _has_run(observation: Any) -> bool:
+    """Would ``observation.get`` return at once? It waits for ever when nobody ran the DataFrame."""
+    java = getattr(observation, "_jo", None)
+    if java is None:
+        return getattr(observation, "_result", None) is not None
+    return bool(java.future().isCompleted())
 
 
 def _listener(metrics: Metrics) -> Any:

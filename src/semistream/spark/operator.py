@@ -6,7 +6,7 @@ partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +20,19 @@ from semistream.engine import open_store
 from semistream.errors import MatchRateError, SchemaError, UnmatchedRowError
 from semistream.joins import JOINS
 from semistream.joins._cache import TupleCache, cell_bytes
+from semistream.joins.reference import ReferenceJoin
 from semistream.joins.sweep import Division, SweepJoin, SweepSettings
 from semistream.rows import Projection
 from semistream.spark import pins
-from semistream.spark.shared import SharedCache, file_prefix, place, remove_stale, shared_directory
+from semistream.spark.shared import (
+    SharedCache,
+    file_prefix,
+    judge_together,
+    place,
+    remove_stale,
+    shared_directory,
+    shared_table,
+)
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 
@@ -50,6 +59,7 @@ class Operator:
     planned_version: int
     fixed_version: bool
     tasks: int
+    ignore_case: bool
     direct: bool
     allow_empty: bool
     output_types: tuple[str, ...]
@@ -74,8 +84,23 @@ class Operator:
         refused.
         """
         how = how or self.how
-        defaults = self.defaults if how == "left" else {}
-        plan = JoinPlan.make(stream, store.schema, store.codec, self.on, how, self.columns, self.suffix, defaults)
+        gone = [name for name in self.columns if name not in store.schema.names]
+        if gone:
+            raise SchemaError(
+                f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
+                f"{self.planned_version}, with which the query began, had; restart the query to do without it"
+            )
+        plan = JoinPlan.make(
+            stream,
+            store.schema,
+            store.codec,
+            self.on,
+            how,
+            self.columns,
+            self.suffix,
+            self.defaults if how == "left" else {},
+            ignore_case=self.ignore_case,
+        )
         types = tuple(str(plan.master.field(column).type) for column in self.columns)
         if types != self.output_types:
             raise SchemaError(
@@ -92,7 +117,8 @@ class Task:
 
     operator: Operator
     join: Join
-    cache: SharedCache | None
+    small_tasks: Path
+    cache: SharedCache | None = None
 
     def finish(self) -> Stats:
         """Check the accounting and what the user demanded; returns the task's counters."""
@@ -100,9 +126,11 @@ class Task:
         stats.check(f"enrich with {self.operator.store}")
         self._check_misses(stats)
         self._check_match_rate(stats)
+        if not isinstance(self.join, ReferenceJoin):  # whose table is shared by all tasks
+            stats.peak_bytes *= self.operator.tasks
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
-            stats.peak_bytes = stats.peak_bytes * self.operator.tasks + self.cache.used_bytes
+            stats.peak_bytes += self.cache.used_bytes
         return stats
 
     def _check_misses(self, stats: Stats) -> None:
@@ -120,7 +148,7 @@ class Task:
             return
         rows, matched = stats.rows_in, stats.matched
         if rows < enough:
-            rows, matched = self.cache.note_small_task(rows, matched, enough, wanted) if self.cache else (0, 0)
+            rows, matched = judge_together(self.small_tasks, rows, matched, enough, wanted)
         if rows and matched / rows < wanted:
             sample = getattr(self.join, "unmatched_sample", [])
             raise MatchRateError(
@@ -151,29 +179,52 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
     plan = operator.plan(stream, store, how)
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
     directory = shared_directory(operator.memory_bytes, prefix)
+    small_tasks = directory / f"{prefix}-small"
     with ExitStack() as stack:
         stack.enter_context(place(directory, prefix, operator.tasks))
-        kind = JOINS[operator.algorithm]
-        if kind is not SweepJoin:
+        if operator.algorithm == "sweep":
+            cache, division = _shared_cache(operator, store, plan, directory, prefix)
+            if cache is not None:
+                stack.callback(cache.close)
+            own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
+            settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
+            join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
+            yield Task(operator, join, small_tasks, cache)
+        elif operator.algorithm == "reference":
+            join = _whole_master(operator, store, plan, directory, prefix)
+            yield Task(operator, join, small_tasks)
+        else:
             budget = Budget(max(1, operator.memory_bytes // operator.tasks))
-            yield Task(operator, kind(store, plan, budget), None)
-            return
-        division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
-        layout = Projection(store.layout, plan.needed).target
-        simple = store.unique and layout.fixed
-        size = cell_bytes(store, layout, simple=simple)
-        # In coarse steps, so that a version with a slightly larger index finds the same file.
-        step = max(1, operator.memory_bytes // 32)
-        division = replace(division, cache=division.cache // step * step)
-        cache = None
-        if TupleCache.holds_anything(division.cache, size):
-            path = directory / f"{prefix}-cache"
-            if not path.exists():
-                remove_stale()
-            cache = SharedCache(path, division.cache, layout, size, simple=simple, version=store.version)
-            stack.callback(cache.close)
-            cache.advance(store.changed_since)
-        own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
-        settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
-        join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
-        yield Task(operator, join, cache)
+            yield Task(operator, JOINS[operator.algorithm](store, plan, budget), small_tasks)
+
+
+def _shared_cache(
+    operator: Operator, store: MasterStore, plan: JoinPlan, directory: Path, prefix: str
+) -> tuple[SharedCache | None, Division]:
+    """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
+    division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
+    layout = Projection(store.layout, plan.needed).target
+    simple = store.unique and layout.fixed
+    size = cell_bytes(store, layout, simple=simple)
+    # In coarse steps, so that a version with a slightly larger index finds the same file.
+    step = max(1, operator.memory_bytes // 32)
+    division = replace(division, cache=division.cache // step * step)
+    if not TupleCache.holds_anything(division.cache, size):
+        return None, division
+    path = directory / f"{prefix}-cache"
+    if not path.exists():
+        remove_stale()
+    cache = SharedCache(path, division.cache, layout, size, simple=simple, version=store.version)
+    cache.advance(store.changed_since)
+    return cache, division
+
+
+def _whole_master(
+    operator: Operator, store: MasterStore, plan: JoinPlan, directory: Path, prefix: str
+) -> ReferenceJoin:
+    """The join whose table all tasks of this host share: the first task of a version loads it."""
+
+    def hold(load: Callable[[], pa.Table]) -> pa.Table:
+        return shared_table(directory, prefix, store.version, load)
+
+    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold)

@@ -11,6 +11,7 @@ import os
 import re
 import time
 import uuid
+import zlib
 from pathlib import Path
 
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
@@ -44,6 +45,8 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: in
     path = directory / f"{batch:09d}.json"
     found = _read(path)
     if found is None:
+        if not Manifest.versions(root):
+            raise StoreNotFoundError(f"there is no semistream store at {root} any more; restore it and start again")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         version, since = _choose(root, directory, batch, refresh, planned)
         _create(path, {"version": version, "since": since, "query": query, "batch": batch})
@@ -76,7 +79,7 @@ def _create(path: Path, content: dict[str, object]) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(content, file)
+        json.dump({**content, "crc32": _crc(content)}, file)
         file.flush()
         os.fsync(file.fileno())
     try:
@@ -87,15 +90,21 @@ def _create(path: Path, content: dict[str, object]) -> None:
         temporary.unlink()
 
 
+def _crc(content: dict[str, object]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
 def _read(path: Path) -> dict[str, float] | None:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
         content = json.loads(text)
+        if content.pop("crc32") != _crc(content):
+            raise ValueError("its checksum does not fit")
         int(content["version"]), float(content["since"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptStoreError(
             f"{path} is damaged ({error}); delete it to let the batch choose the newest version"
         ) from error

@@ -14,12 +14,15 @@ import contextlib
 import fcntl
 import mmap
 import os
+import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from semistream.errors import SemistreamError
 from semistream.joins._cache import TupleCache
@@ -28,6 +31,7 @@ from semistream.rows import RowLayout
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - private files of mode 0600 inside
 _STALE_SECONDS = 6 * 3600
 _PATIENCE_SECONDS = 600
+_SAMPLE = struct.Struct("=qq")
 
 
 def shared_directory(size: int, prefix: str) -> Path:
@@ -111,6 +115,48 @@ def place(directory: Path, prefix: str, count: int) -> Iterator[int]:
         time.sleep(0.01)
 
 
+def judge_together(path: Path, rows: int, matched: int, enough: int, wanted: float) -> tuple[int, int]:
+    """Add a small task to the running sample of small tasks; returns the sample once it is large enough, else (0, 0).
+
+    A sample that falls short of the ``wanted`` match rate is kept: the task's retry must find it again.
+    """
+    fd = _open_private(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        before = os.pread(fd, _SAMPLE.size, 0)
+        all_rows, all_matched = _SAMPLE.unpack(before) if len(before) == _SAMPLE.size else (0, 0)
+        all_rows, all_matched = all_rows + rows, all_matched + matched
+        if all_rows < enough:
+            os.pwrite(fd, _SAMPLE.pack(all_rows, all_matched), 0)
+            return 0, 0
+        if all_matched / all_rows >= wanted:
+            os.ftruncate(fd, 0)
+        return all_rows, all_matched
+    finally:
+        os.close(fd)
+
+
+def shared_table(directory: Path, prefix: str, version: int, load: Callable[[], pa.Table]) -> pa.Table:
+    """A table that all workers map; the first one loads it, and those of other versions go."""
+    path = directory / f"{prefix}-table-{version:06d}"
+    fd = _open_private(directory / f"{prefix}-table")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if not path.exists():
+            draft = _open_private(directory / f"{prefix}-draft")
+            os.ftruncate(draft, 0)
+            table = load()
+            with os.fdopen(draft, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            del table
+            for other in directory.glob(f"{prefix}-table-*"):  # tasks that still map one are not disturbed
+                other.unlink()
+            (directory / f"{prefix}-draft").rename(path)
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    finally:
+        os.close(fd)
+
+
 class SharedCache(TupleCache):
     """A tuple cache in a file that several processes map, at one version of the master."""
 
@@ -185,24 +231,6 @@ class SharedCache(TupleCache):
             h[k.DIRTY] = 1
             yield True
             h[k.DIRTY] = 0
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def note_small_task(self, rows: int, matched: int, enough: int, wanted: float) -> tuple[int, int]:
-        """Add a small task to a running sample of small tasks; returns the sample once it is large enough, else (0,
-        0).
-        """
-        k, h = self._kernels, self.header
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
-            rows += int(h[k.SMALL_ROWS])
-            matched += int(h[k.SMALL_MATCHED])
-            done = rows >= enough
-            if not done:
-                h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = rows, matched
-            elif matched / rows >= wanted:  # a sample that falls short is kept: the task's retry must find it again
-                h[k.SMALL_ROWS], h[k.SMALL_MATCHED] = 0, 0
-            return (rows, matched) if done else (0, 0)
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 

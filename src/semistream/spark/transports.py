@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from semistream.contracts import JoinPlan
 from semistream.errors import SchemaError
 from semistream.spark.operator import Operator, running
+from semistream.stores import MasterStore
 
 CARRIER = "_semistream"
 FOUND = "_semistream_matched"
@@ -41,34 +42,41 @@ def spark_arrow(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def rows_function(operator: Operator) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for mapInArrow."""
+def rows_function(
+    operator: Operator, names: list[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow over the stream's columns, which are called ``names`` in the plan.
+
+    On the way they go by position: Spark's mapInArrow cannot take every name.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
         if first is None:
             return
-        with running(operator, first.schema) as task:
+        stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, names, strict=True)])
+        given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
+        with running(operator, stream) as task:
             plan: JoinPlan = task.join.plan
-            schema = pa.schema(
-                [
-                    *plan.stream,
-                    *(pa.field(f.name, spark_arrow(f.type)) for f in _added(plan)),
-                    pa.field(CARRIER, pa.string()),
-                ]
-            )
-            for batch in task.join.join(itertools.chain([first], batches)):
-                columns = [_fitted(column, schema.field(i).type) for i, column in enumerate(batch.columns)]
+            kinds = [*first.schema.types, *(spark_arrow(plan.output.field(name).type) for name in plan.names)]
+            fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]
+            schema = pa.schema([*fields, pa.field(CARRIER, pa.string())])
+            for batch in task.join.join(given):
+                columns = [_fitted(column, kind) for column, kind in zip(batch.columns, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows, pa.string())], schema=schema)
             report = json.dumps(task.finish().as_dict())
-            empty = [pa.nulls(1, field.type) for field in schema][:-1]
+            empty = [pa.nulls(1, kind) for kind in kinds]
             yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
 
     return run
 
 
-def _added(plan: JoinPlan) -> list[pa.Field]:
-    return [plan.output.field(name) for name in plan.names]
+def unused_name(wanted: str, taken: Iterable[str]) -> str:
+    """``wanted``, made longer until no column has it; Spark does not tell upper from lower case."""
+    used = {name.lower() for name in taken}
+    while wanted in used:
+        wanted += "_"
+    return wanted
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -83,9 +91,8 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
         if first is None:
             return
         parts = first if isinstance(first, tuple) else (first,)
-        schema = pa.schema(
-            [*(pa.field(n, a.type) for n, a in zip(names, parts, strict=True)), pa.field(_ROW, pa.int64())]
-        )
+        row = unused_name(_ROW, [*names, *operator.columns])
+        schema = pa.schema([*((n, a.type) for n, a in zip(names, parts, strict=True)), (row, pa.int64())])
         how = "semi" if operator.how in ("semi", "anti") else "inner"
         with running(operator, schema, how) as task:
             if not many and not task.join.store.unique and how == "inner":
@@ -94,39 +101,49 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
                     f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
                     "transport='rows'"
                 )
-            previous: tuple[pa.Array, list[int]] | None = None
-            for block, sizes in _blocks(itertools.chain([first], arrays), schema, _block_rows(operator)):
+            previous: pa.Array | None = None  # the last one takes the report along
+            for block in _blocks(itertools.chain([first], arrays), schema, _block_rows(operator, task.join.store)):
                 if previous is not None:
-                    yield from _cut(*previous)
-                answer = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
-                previous = (answer, sizes)
-            report = json.dumps(task.finish().as_dict())
+                    yield previous
+                previous = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
+            stats = task.finish()
+            if operator.how == "left":
+                stats.rows_out += stats.unmatched  # the join itself ran as an inner one
+            elif operator.how == "anti":
+                stats.rows_out = stats.unmatched
+            report = json.dumps(stats.as_dict())
             if previous is not None:
-                yield from _cut(_with_report(previous[0], report), previous[1])
+                yield _with_report(previous, report)
 
     return run
 
 
-def _block_rows(operator: Operator) -> int:
-    """Answers of a block are held until they are in order: a small share of a task's memory."""
-    row = 64 + 24 * len(operator.columns)
-    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 24 // row))
+def _block_rows(operator: Operator, store: MasterStore) -> int:
+    """Answers of a block are held until they are in order, twice over: a small share of a task's memory."""
+    row = 64 + (int(store.row_bytes) if operator.columns else 0)
+    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 16 // row))
 
 
-def _blocks(arrays: Iterator[Any], schema: pa.Schema, most_rows: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """Input arrays put together into blocks with row numbers, and the sizes they came in."""
+def _blocks(arrays: Iterator[Any], schema: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """The keys in blocks with row numbers: small arrays are put together, large ones cut."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
-    for item in itertools.chain(arrays, [None]):
-        if item is not None:
-            part = item if isinstance(item, tuple) else (item,)
-            parts.append(part)
-            rows += len(part[0])
-        if parts and (item is None or rows >= most_rows):
-            columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
-            block = pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
-            yield block, [len(part[0]) for part in parts]
-            parts, rows = [], 0
+    for item in arrays:
+        part = item if isinstance(item, tuple) else (item,)
+        for start in range(0, len(part[0]), most_rows):
+            piece = tuple(array.slice(start, most_rows) for array in part)
+            if rows + len(piece[0]) > most_rows:
+                yield _block(parts, rows, schema)
+                parts, rows = [], 0
+            parts.append(piece)
+            rows += len(piece[0])
+    if parts:
+        yield _block(parts, rows, schema)
+
+
+def _block(parts: list[tuple[pa.Array, ...]], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
 
 
 def _looked_up(
@@ -134,7 +151,7 @@ def _looked_up(
 ) -> pa.Array:
     """The answer for each row of a block, in order, from the join's output, which comes in any order."""
     table = pa.Table.from_batches(list(batches), plan.output)
-    found = table.column(_ROW).to_numpy()
+    found = table.column(len(plan.stream) - 1).to_numpy()
     added = [
         _fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names
     ]
@@ -190,10 +207,3 @@ def _with_report(answer: pa.Array, report: str) -> pa.Array:
     if values is answer:
         return changed
     return pa.ListArray.from_arrays(answer.offsets, changed)
-
-
-def _cut(answer: pa.Array, sizes: list[int]) -> Iterator[pa.Array]:
-    start = 0
-    for size in sizes:
-        yield answer.slice(start, size)
-        start += size
