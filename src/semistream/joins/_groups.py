@@ -24,9 +24,9 @@ class Waiting:
         self.stream = stream
         self.order: Indices = np.argsort(codes)
         starts = np.empty(len(codes) + 1, np.int64)
-        distinct = np.empty(len(codes), np.uint64)
-        count = group_starts(codes[self.order], starts, distinct)
-        self.codes: Codes = distinct[:count]
+        ordered = codes[self.order]
+        count = group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
+        self.codes: Codes = ordered[:count]
         self.starts: Indices = starts[: count + 1]
         self.matched = np.zeros(len(codes), np.bool_)
 

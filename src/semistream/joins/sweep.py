@@ -20,7 +20,7 @@ Budget: index + read buffer + rows taken from it + output piece; of the rest the
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
 one
     miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W,
-    where e is the elasticity of r: 0 for point reads (a miss costs the same however many wait), 1 for a full scan.
+    where e is the elasticity of r: near 0 for point reads (a miss costs the same however many wait), 1 for a scan.
     Hence cache key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1 and c
     = 0 this is MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
 
@@ -48,6 +48,7 @@ from semistream.joins._output import MOST_ROWS, Output, pieces
 from semistream.joins._window import Window, charge, row_charge, stream_row_bytes
 from semistream.keys import Codes
 from semistream.rows import Projection
+from semistream.stores.paged import PLAN_BYTES
 from semistream.stores.reading import PageReader
 
 HIT_SECONDS = 0.12e-6  # a probe with its output, one core
@@ -82,7 +83,8 @@ class Division:
     """The budget in parts, in bytes."""
 
     index: int
-    buffer: int
+    buffer: int  # pages read, and the rows taken from them: half each
+    plan: int  # of the reads
     output: int
     cache: int
     window: int
@@ -94,13 +96,14 @@ class Division:
         row = _output_row_bytes(store, plan)
         waiting = row_charge(plan.stream)
         index = store.index_bytes * tasks
-        spare = max(0, total - index - tasks * (2 * page + row + waiting))
+        spare = max(0, total - index - tasks * (2 * page + PLAN_BYTES + row + waiting))
         buffer = page + min(_BUFFER, spare // (24 * tasks)) // page * page
+        reads = PLAN_BYTES + min(_BUFFER, spare // (24 * tasks))
         output = row + min(_OUTPUT, spare // (32 * tasks))
-        rest = total - index - tasks * (2 * buffer + output)
+        rest = total - index - tasks * (2 * buffer + reads + output)
         cache = int(max(0, rest - tasks * waiting) * share)
         window = (rest - cache) // tasks
-        return Division(index, 2 * buffer, output, cache, window)
+        return Division(index, 2 * buffer, reads, output, cache, window)
 
 
 def _output_row_bytes(store: Any, plan: JoinPlan) -> int:
@@ -135,6 +138,7 @@ class SweepJoin(Join):
         self.parts = parts
         budget.require("index", store.index_bytes)
         budget.require("buffer", parts.buffer)
+        budget.require("plan", parts.plan)
         budget.require("output", parts.output)
         budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
@@ -281,20 +285,21 @@ class SweepJoin(Join):
         if self.window.rows == 0:
             return
         stream, codes = self.window.take()
-        waiting = Waiting(stream, codes)
-        low, high = self.store.locate(waiting.codes)
+        waiting, rows = Waiting(stream, codes), len(codes)
+        del codes
         before = self.reader.counters.requests, self.reader.counters.bytes, self.reader.counters.pages
-        whole = high - low == 1  # groups larger than a page are never cached
+        whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
         present = np.zeros(len(waiting.codes), np.bool_)
         least = self._least_frequency() if full else 0
+        most = self.parts.plan // PLAN_BYTES
         for index, packed in self.store.collect(
-            waiting.codes, (low, high), self.reader, self.projection, self._staging
+            waiting.codes, self.reader, self.projection, self._staging, most, whole
         ):
             yield from waiting.pair(index, packed.addresses, self.output)
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
         self._offer_absent(waiting.codes[~present], least)
-        self._learn(before, len(codes), len(present), int((~present).sum()), full=full)
+        self._learn(before, rows, len(present), int((~present).sum()), full=full)
         yield from self.output.settled(stream, waiting.matched)
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
@@ -305,7 +310,8 @@ class SweepJoin(Join):
             return 0
         span = max(1, self.stats.rows_in - self._swept_at)
         waiting_bytes = span * row_charge(self.plan.stream)
-        return int(min(255, self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
+        least = int(min(255, self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
+        return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
 
     def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
         if self.cache is None or len(index) == 0:
@@ -375,7 +381,8 @@ class SweepJoin(Join):
 
     def _note_peak(self) -> None:
         """Measure what is really held now."""
-        now = self.store.index_bytes + self.parts.buffer + self.parts.output + self.window.bytes
+        parts = self.parts
+        now = self.store.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
         if self.cache is not None and not self._shared:
             now += self.cache.used_bytes
         if self._filter is not None:
@@ -407,7 +414,7 @@ class SweepJoin(Join):
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
         """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
-        return int(store.index_bytes + 2 * store.largest_page + _output_row_bytes(store, plan) + waiting)
+        return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + _output_row_bytes(store, plan) + waiting)
 
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
@@ -419,19 +426,23 @@ class SweepJoin(Join):
         cached = min(keys, max(0, TupleCache.geometry(parts.cache, cell)["cells"])) if parts.cache > 1024 else 0
         hits = zipf_share(cached, keys, skew)
         window_rows = max(1.0, parts.window / row_charge(plan.stream))
-        touched = store.pages * (1 - math.exp(-window_rows / max(1, store.pages)))
-        gap_pages = store.device.gap_bytes / store.page_bytes
-        apart = max(1e-9, 1 - touched / max(1, store.pages)) ** max(0.0, gap_pages)
-        read = store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes) / window_rows
-        seconds = HIT_SECONDS + (1 - hits) * (MISS_SECONDS + read)
+        seconds = HIT_SECONDS + (1 - hits) * (MISS_SECONDS + _read_seconds(store, window_rows))
         shown = {
             "index": parts.index,
-            "read buffer": parts.buffer,
+            "read buffer": parts.buffer + parts.plan,
             "output": parts.output,
             "cache": parts.cache,
             "window": parts.window,
         }
         return Prediction(1 / seconds, hits, shown, f"for a Zipf stream of exponent {skew:g}")
+
+
+def _read_seconds(store: Any, misses: float) -> float:
+    """What reading costs a miss when so many are swept at once: they share pages, and pages share requests."""
+    touched = store.pages * (1 - math.exp(-misses / max(1, store.pages)))
+    density = min(1.0, touched / max(1, store.pages))
+    apart = max(1e-9, 1 - density) ** max(0.0, store.device.gap_bytes / store.page_bytes)  # no other page near before
+    return float(store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes)) / misses
 
 
 def zipf_share(first: int, keys: int, skew: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -80,6 +80,20 @@ def copy_bytes(typing_context, destination, source, count):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), body
+
+
+@intrinsic
+def _word_pointer(typing_context, address):
+    def body(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.uint64)(types.int64), body
+
+
+@inline
+def words_at(address, count):  # type: ignore[no-untyped-def]
+    """``count`` 64-bit words at an address that is a multiple of eight, as an array: such loops become vector code."""
+    return carray(_word_pointer(address), count)
 
 
 @intrinsic

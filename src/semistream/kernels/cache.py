@@ -313,7 +313,7 @@ def _make_room(header, bucket, cells, frequency):
                 victim_bucket = _hand_bucket(header)
                 victim = _weakest(victim_bucket)
         tries += 1
-        if tries > 8:
+        if tries > cells + 1:
             return -1
         if victim < 0:
             continue

@@ -35,10 +35,13 @@ def pair_groups(left_from, left_to, right_from, right_to, position, out_left, ou
 
 @kernel("int64(uint64[::1], int64[::1], uint64[::1])")
 def group_starts(codes, starts, distinct):
-    """Where each run of equal codes begins; returns the number of runs. ``starts`` needs one more place than codes."""
+    """Where each run of equal codes begins; returns the number of runs. ``starts`` needs one more place than codes.
+
+    ``distinct`` may be ``codes`` itself: what is written lies before what is read.
+    """
     n = 0
     for i in range(len(codes)):
-        if i == 0 or codes[i] != codes[i - 1]:
+        if n == 0 or codes[i] != distinct[n - 1]:
             starts[n] = i
             distinct[n] = codes[i]
             n += 1

@@ -135,7 +135,7 @@ def _parts(p: _Prepared) -> dict[str, int]:
     parts = Division.of(p.store, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
     return {
         "index": parts.index,
-        "read buffer": parts.buffer * tasks,
+        "read buffer": (parts.buffer + parts.plan) * tasks,
         "output": parts.output * tasks,
         "cache": parts.cache,
         "window": parts.window * tasks,

@@ -37,6 +37,7 @@ from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
 from semistream.stores.segment import Segment
 
 Progress = Callable[[str, int, int | None], None]
+PLAN_BYTES = 160  # what planning the read of one code takes at most, when every code lies on a page of its own
 DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
 
 
@@ -50,12 +51,11 @@ class _Level:
     changed: Codes | None
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        left = np.searchsorted(self.firsts, codes, "left")
-        right = np.searchsorted(self.firsts, codes, "right")
-        low = np.where(right > left, left, left - 1)
-        high = np.where(right > left, right, left)
-        low = np.maximum(low, 0)
-        return low + self.first_page, high + self.first_page
+        from semistream.kernels.locating import locate_sorted
+
+        low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
+        return low, high
 
 
 class MasterStore:
@@ -246,26 +246,36 @@ class MasterStore:
         """
         low, high = self.locate(codes)
         for level_codes, index, level_low, level_high in self._by_level(codes, low, high):
-            for loaded in reader.read(_wanted(level_low, level_high)):
-                first = np.searchsorted(level_high, loaded.pages, "right")
-                last = np.searchsorted(level_low, loaded.pages, "right")
-                found, rows = self._match_loaded(loaded.addresses, first, last, level_codes)
+            pages, first, last = _wanted(level_low, level_high)
+            done = 0
+            for loaded in reader.read(pages):
+                some = slice(done, done + len(loaded.pages))
+                done = some.stop
+                found, rows = self._match_loaded(loaded.addresses, first[some], last[some], level_codes)
                 yield index[found], rows
 
     def collect(
         self,
         codes: Codes,
-        located: tuple[Pages, Pages],
         reader: PageReader,
         projection: Projection,
         staging: npt.NDArray[np.uint8],
+        most_codes: int,
+        whole: npt.NDArray[np.bool_],
     ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
-        """As `match`, but with the rows copied and projected on the way, in one pass: the fast path of a sweep."""
-        for level_codes, index, low, high in self._by_level(codes, *located):
-            pages = _wanted(low, high)
-            first, last = np.searchsorted(high, pages, "right"), np.searchsorted(low, pages, "right")
-            for found, rows in reader.collect(pages, first, last, level_codes, projection, staging):
-                yield index[found], rows
+        """As `match`, but with the rows copied and projected on the way, in one pass: the fast path of a sweep.
+
+        The reads of ``most_codes`` codes are planned at a time, which takes `PLAN_BYTES` each. ``whole`` is filled with
+        whether all rows of a code lie on one page.
+        """
+        for start in range(0, len(codes), most_codes):
+            some = codes[start : start + most_codes]
+            located = self.locate(some)
+            whole[start : start + len(some)] = located[1] - located[0] == 1
+            for level_codes, index, low, high in self._by_level(some, *located):
+                pages, first, last = _wanted(low, high)
+                for found, rows in reader.collect(pages, first, last, level_codes, projection, staging, most_codes):
+                    yield start + index[found], rows
 
     def match_each(self, codes: Codes, reader: PageReader) -> Iterator[tuple[npt.NDArray[np.int64], Addresses]]:
         """Look up codes in the given order, with a read of its own for each: the baseline of the papers."""
@@ -486,13 +496,11 @@ def _joined(arrays: list[Codes]) -> Codes:
     return np.concatenate(arrays) if arrays else np.empty(0, np.uint64)
 
 
-def _wanted(low: Pages, high: Pages) -> Pages:
-    """All pages of ascending ranges [low, high), each once."""
-    low, high = low[high > low], high[high > low]
-    if len(low) == 0:
-        return low
-    if int((high - low).max()) == 1:
-        return low[np.concatenate([[True], low[1:] != low[:-1]])]
-    sizes = high - low
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.unique(np.repeat(low, sizes) + within)
+def _wanted(low: Pages, high: Pages) -> tuple[Pages, Pages, Pages]:
+    """All pages of ascending ranges [low, high), each once, with the first and last place of the codes on it."""
+    from semistream.kernels.locating import wanted_pages
+
+    most = int((high - low).clip(0).sum())
+    pages, first, last = (np.empty(most, np.int64) for _ in range(3))
+    count = wanted_pages(low, high, pages, first, last)
+    return pages[:count], first[:count], last[:count]

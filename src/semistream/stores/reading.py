@@ -134,15 +134,17 @@ class PageReader:
         codes: Codes,
         projection: Projection,
         staging: npt.NDArray[np.uint8],
+        most_rows: int,
     ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
         """Rows of codes[first[p]:last[p]] on page p, projected into the staging: (code index, rows), piece by piece.
 
-        The rows are valid until the next piece is asked for.
+        A piece has up to ``most_rows`` rows, or those of one page. They are valid until the next piece is asked for.
         """
         from semistream.kernels import pages as kernels
 
         source, target = projection.source, projection.target
-        offsets = np.zeros(len(staging) // max(1, target.head) + 2, np.int64)
+        rows_on_a_page = self.store.largest_page // (8 + source.head)
+        offsets = np.zeros(min(len(staging) // max(1, target.head), most_rows + rows_on_a_page) + 2, np.int64)
         index = np.empty(len(offsets) - 1, np.int64)
         state = np.zeros(5, np.int64)
 

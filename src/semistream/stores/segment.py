@@ -237,8 +237,8 @@ class Segment:
         if magic != MAGIC or check != self.entry.footer_checksum or _checksum(footer) != check:
             self._damaged("its footer does not fit the manifest")
         self._footer = json.loads(footer)
-        if self._footer["file"] != self.path.name:
-            self._damaged(f"it was written as {self._footer['file']}")
+        if self._footer.get("file") != self.path.name:
+            self._damaged(f"it was written as {self._footer.get('file')}")
         self.pages: int = self._footer["pages"]
         self.strides: int = self._footer["strides"]
         self.firsts: Codes = self._section(fd, "firsts", np.uint64)
