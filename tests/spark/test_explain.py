@@ -44,7 +44,7 @@ def test_the_parts_add_up_to_the_budget(spark: SparkSession, tmp_path: Path) -> 
     sizes = {}
     for name, number, unit in re.findall(r"^ {14}([a-z ]+?) +([\d.]+) (B|kB|MB)$", text, re.MULTILINE):
         sizes[name] = float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
-    assert abs(sum(sizes.values()) - 2_000_000) < 20_000, text
+    assert abs(sum(sizes.values()) - 2_000_000) < 60_000, text  # as rounded as the text is
 
 
 def test_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -169,10 +169,14 @@ class TupleCache:
         """Bytes that one cached cell takes, with its share of the tables."""
         return float(self.header[self._kernels.CELL_BYTES]) + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
 
-    def probe(self, codes: Codes, valid: Mask) -> tuple[Addresses, int]:
-        """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits."""
+    def probe(self, codes: Codes, valid: Mask, staging: npt.NDArray[np.uint8] | None = None) -> tuple[Addresses, int]:
+        """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits.
+
+        Rows of fixed width are copied to the ``staging``, if there is one.
+        """
         out = np.empty(len(codes), np.int64)
-        return out, int(self._kernels.probe(self.header, codes, valid, out))
+        place, width = (0, 0) if staging is None else (address_of(staging), self.layout.head)
+        return out, int(self._kernels.probe(self.header, codes, valid, out, place, width))
 
     def spread(self, values: Addresses) -> tuple[npt.NDArray[np.int64], Addresses, Any]:
         """(value index, row address) for every row of these values; the third result keeps copied rows alive."""

@@ -109,7 +109,7 @@ class Division:
 def _output_row_bytes(store: Any, plan: JoinPlan) -> int:
     layout = Projection(store.layout, plan.needed).target
     text = 0.0 if layout.fixed else max(0.0, store.row_bytes - 12 - store.layout.head)
-    return int(2 * stream_row_bytes(plan.stream) + layout.head + text + 64)
+    return int(2 * stream_row_bytes(plan.stream) + 2 * layout.head + text + 64)
 
 
 class SweepJoin(Join):
@@ -154,6 +154,9 @@ class SweepJoin(Join):
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         row = _output_row_bytes(store, plan)
         self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
+        # Cached rows of one piece, copied by the probe; part of the output's bytes.
+        copied = self.output.most_rows * self.projection.target.head
+        self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
         self._clock = clock
         self._filter: npt.NDArray[np.uint64] | None = None
         self._swept_at = 0
@@ -191,7 +194,7 @@ class SweepJoin(Join):
         if self.cache is not None:
             with self.cache.reading() as usable:
                 if usable:
-                    values, hits = self.cache.probe(codes, valid)
+                    values, hits = self.cache.probe(codes, valid, self._cached_rows)
                     stats.hits += hits
                     made = self._hits(stream, codes, values)
         if self._filter is not None:

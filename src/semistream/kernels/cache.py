@@ -133,11 +133,29 @@ def _count_miss(header, code):
             store_u8(second, np.uint8(b + 1))
 
 
-@kernel("int64(int64[::1], uint64[::1], boolean[::1], int64[::1])")
-def probe(header, codes, valid, out):
+@inline
+def _copy_row(target, source, width):
+    """Copy a row of fixed width by words; the last one overlaps what was copied already."""
+    position = 0
+    while position + 8 <= width:
+        store_u64(target + position, load_u64(source + position))
+        position += 8
+    if position < width:
+        if width >= 8:
+            store_u64(target + width - 8, load_u64(source + width - 8))
+        else:
+            while position < width:
+                store_u8(target + position, load_u8(source + position))
+                position += 1
+
+
+@kernel("int64(int64[::1], uint64[::1], boolean[::1], int64[::1], int64, int64)")
+def probe(header, codes, valid, out, staging, width):
     """Look codes up: out[i] is the address of the cell's value, ROW_ABSENT, or ROW_MISSING; every arrival is counted.
 
-    Three passes over a small block keep several cache misses in flight at once.
+    Three passes over a small block keep several cache misses in flight at once. With width > 0 values are copied, one
+    after the other, to the staging, and out[i] is the copy: whoever takes columns from them then waits on memory no
+    more.
     """
     value_at = header[VALUE_AT]
     hashes = np.empty(_BLOCK, np.uint64)
@@ -177,7 +195,14 @@ def probe(header, codes, valid, out):
             frequency = load_u8(bucket + _FREQUENCY_AT + way)
             if frequency < 255:
                 store_u8(bucket + _FREQUENCY_AT + way, np.uint8(frequency + 1))
-            out[start + i] = ROW_ABSENT if load_u8(cell + 8) == ABSENT else cell + value_at
+            if load_u8(cell + 8) == ABSENT:
+                out[start + i] = ROW_ABSENT
+            elif width > 0:
+                _copy_row(staging, cell + value_at, width)
+                out[start + i] = staging
+                staging += width
+            else:
+                out[start + i] = cell + value_at
     header[COUNTED] += len(codes)
     return hits
 

@@ -6,7 +6,7 @@
     bucketed          the same with a master bucketed and sorted by the key, and the batch hashed (`shuffle_hash`)
     broadcast_stream  the batch broadcast to the master in `foreachBatch`. Spark cannot broadcast the preserved side of
                       an outer join, so this is an inner join, equal here since every key has a match, as is checked
-    semistream        `enrich`
+    semistream        `enrich`; a second query, which is not timed, gives the counters
 
 Every arm runs one query: large batches that fill caches, a few of the size measured, timed ones and a last one. All are
 written in `foreachBatch`, those timed to the `noop` sink; of the others every second is checked by count and sum of row
@@ -111,23 +111,29 @@ class _Run:
                 warm_page_cache(path)
 
     def result(self) -> dict[str, Any]:
-        """Run the query to its end and sum it up."""
+        """Run the query, and once more with counters where the arm has some."""
         stream = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", FILES_A_BATCH)
         with MemorySampler(os.getpid(), workers=True) as sampler:
             if self.arm.in_python:
                 load_code(self.spark, _WORKERS)
             sampler.mark_idle()
-            frame = self.arm.whole(stream.parquet(str(self.source)))
-            writer = frame.writeStream.foreachBatch(self._write).option(
-                "checkpointLocation", str(self.place / "checkpoint")
-            )
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            if not self.nodes:
-                self.nodes = _JOIN_NODES.findall(query._jsq.explainInternal(False))  # noqa: SLF001 - its text, not printed
-            progress = [json.loads(one.json) for one in query.recentProgress]
+            summary = self._query(self.arm.whole(stream.parquet(str(self.source))), "checkpoint")
+        details: dict[str, Any] = {}
+        counting = self.arm.counting(stream.parquet(str(self.source)))
+        if counting is not None:  # the same once more: counters cost a little, so they are not taken while it is timed
+            again = self._query(counting, "checkpoint-counting")
             details = self.arm.details(range(self.first_timed, self.after_timed))
-        return {**self._summary(progress), **self._memory(sampler), "plan": list(dict.fromkeys(self.nodes)), **details}
+            details["rows_per_second_with_metrics"] = again["rows_per_second"]
+        return {**summary, **self._memory(sampler), "plan": list(dict.fromkeys(self.nodes)), **details}
+
+    def _query(self, frame: DataFrame, checkpoint: str) -> dict[str, Any]:
+        """Run a query to its end and sum it up."""
+        writer = frame.writeStream.foreachBatch(self._write).option("checkpointLocation", str(self.place / checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        if not self.nodes:
+            self.nodes = _JOIN_NODES.findall(query._jsq.explainInternal(False))  # noqa: SLF001 - its text, not printed
+        return self._summary([json.loads(one.json) for one in query.recentProgress])
 
     def _summary(self, progress: list[dict[str, Any]]) -> dict[str, Any]:
         took = {one["batchId"]: one["durationMs"]["triggerExecution"] / 1000 for one in progress if one["numInputRows"]}

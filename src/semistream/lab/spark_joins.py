@@ -43,8 +43,13 @@ class Arm:
         """What is done to a batch in `foreachBatch`."""
         return batch
 
+    def counting(self, stream: DataFrame) -> DataFrame | None:
+        """The frame that also counts, for a second query; None when there is nothing to count."""
+        del stream
+        return None
+
     def details(self, timed: range) -> dict[str, Any]:
-        """What else the result should say; ``timed`` are the numbers of the timed batches."""
+        """What that query counted; ``timed`` are the numbers of the timed batches."""
         del timed
         return {}
 
@@ -126,17 +131,20 @@ class Semistream(Arm):
 
     def whole(self, stream: DataFrame) -> DataFrame:
         """See `Arm.whole`."""
+        return self._enriched(stream)
+
+    def counting(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.counting`; the cache of the timed query goes first, so that this one fills its own."""
+        from semistream.spark.shared import remove_files
+
+        remove_files(str(self.spark.sparkContext.applicationId))
+        return self._enriched(stream, metrics=self.metrics)
+
+    def _enriched(self, stream: DataFrame, **more: Any) -> DataFrame:
         from semistream.spark import enrich
 
-        return enrich(
-            stream,
-            self.data.store(),
-            on="key",
-            how="left",
-            memory=self.memory,
-            columns=self.columns,
-            metrics=self.metrics,
-        )
+        options: dict[str, Any] = {"memory": self.memory, "columns": self.columns, **more}
+        return enrich(stream, self.data.store(), on="key", how="left", **options)
 
     def details(self, timed: range) -> dict[str, Any]:
         """The budget, and the counters of the timed batches once they have arrived."""

@@ -327,17 +327,20 @@ def _by_rows(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    # Carrier rows hold nulls, so every column is nullable on the way; and all go by position, whatever their names.
+    names = df.columns
+    given = df
+    if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
+        given = df.toDF(*(f"c{i}" for i in range(len(names))))
     fields = [*df.schema.fields, *_spark_fields(p.plan)]
-    way = [StructField(f"c{i}", f.dataType, nullable=True, metadata=f.metadata) for i, f in enumerate(fields)]
-    given = df.toDF(*(field.name for field in way[: len(df.columns)]))
+    out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
+    if metrics is None:  # a carrier costs every row a filter and a copy
+        return given.mapInArrow(rows_function(p.operator, names, None), StructType(out))
+    carrier = unused_name(CARRIER, [field.name for field in out])
     joined = given.mapInArrow(
-        rows_function(p.operator, df.columns), StructType([*way, StructField(CARRIER, StringType())])
+        rows_function(p.operator, names, carrier), StructType([*out, StructField(carrier, StringType())])
     )
-    if metrics is not None:
-        joined = metrics.watch(joined, _name(p), F.col(CARRIER))
-    names = [F.col(field.name).alias(given.name) for field, given in zip(way, fields, strict=True)]
-    return joined.where(F.col(CARRIER).isNull()).select(*names)
+    watched = metrics.watch(joined, _name(p), F.col(carrier))
+    return watched.where(F.col(carrier).isNull()).drop(carrier)
 
 
 def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
@@ -346,11 +349,13 @@ def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     many = p.plan.how in ("left", "inner") and not p.store.unique
-    added = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(p.plan))]
-    fields = [*added, StructField(FOUND, BooleanType()), StructField(CARRIER, StringType())]
+    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(p.plan))]
+    fields.append(StructField(FOUND, BooleanType()))
+    if metrics is not None:
+        fields.append(StructField(CARRIER, StringType()))
     answer = StructType(fields)
     names = p.plan.stream_keys
-    function = keys_function(p.operator, names, many=many)
+    function = keys_function(p.operator, names, many=many, report=metrics is not None)
     given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
     kind: Any = ArrayType(answer) if many else answer

@@ -4,7 +4,8 @@
 columns that returns the master's columns as a struct (or an array of structs where a key may have several rows): the
 stream's other columns never leave the JVM. Both run the same operator and give the same rows.
 
-Counters travel in the data: one carrier row a task (``rows``), or a field on one row a task (``keys``).
+When metrics are asked for, counters travel in the data: one carrier row a task (``rows``), or a field on one row a task
+(``keys``).
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def spark_arrow(kind: pa.DataType) -> pa.DataType:
 
 
 def rows_function(
-    operator: Operator, names: list[str]
+    operator: Operator, names: list[str], carrier: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow over the stream's columns, which are called ``names`` in the plan.
 
-    On the way they go by position: Spark's mapInArrow cannot take every name.
+    With a ``carrier`` column, one row more takes the task's counters along.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,14 +60,17 @@ def rows_function(
         with running(operator, stream) as task:
             plan: JoinPlan = task.join.plan
             kinds = [*first.schema.types, *(spark_arrow(plan.output.field(name).type) for name in plan.names)]
-            fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]
-            schema = pa.schema([*fields, pa.field(CARRIER, pa.string())])
+            fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
+            schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)
             for batch in task.join.join(given):
                 columns = [_fitted(column, kind) for column, kind in zip(batch.columns, kinds, strict=True)]
-                yield pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows, pa.string())], schema=schema)
+                if carrier:
+                    columns.append(pa.nulls(batch.num_rows, pa.string()))
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
             report = json.dumps(task.finish().as_dict())
-            empty = [pa.nulls(1, kind) for kind in kinds]
-            yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
+            if carrier:
+                empty = [pa.nulls(1, kind) for kind in kinds]
+                yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
 
     return run
 
@@ -83,8 +87,13 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type.equals(kind) else pc.cast(column, kind)
 
 
-def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callable[..., Iterator[pa.Array]]:
-    """The function for a scalar Arrow UDF over the key columns, which are called ``names`` in the stream."""
+def keys_function(
+    operator: Operator, names: list[str], *, many: bool, report: bool
+) -> Callable[..., Iterator[pa.Array]]:
+    """The function for a scalar Arrow UDF over the key columns, which are called ``names`` in the stream.
+
+    With ``report``, a field of the last answer takes the task's counters along.
+    """
 
     def run(arrays: Iterator[Any]) -> Iterator[pa.Array]:
         first = next(arrays, None)
@@ -104,16 +113,15 @@ def keys_function(operator: Operator, names: list[str], *, many: bool) -> Callab
             previous: pa.Array | None = None  # the last one takes the report along
             for block in _blocks(itertools.chain([first], arrays), schema, _block_rows(operator, task.join.store)):
                 if previous is not None:
-                    yield previous
+                    yield _with_report(previous, None) if report else previous
                 previous = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
             stats = task.finish()
             if operator.how == "left":
                 stats.rows_out += stats.unmatched  # the join itself ran as an inner one
             elif operator.how == "anti":
                 stats.rows_out = stats.unmatched
-            report = json.dumps(stats.as_dict())
             if previous is not None:
-                yield _with_report(previous, report)
+                yield _with_report(previous, json.dumps(stats.as_dict())) if report else previous
 
     return run
 
@@ -176,8 +184,7 @@ def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> p
 
 def _struct(columns: list[pa.Array], found: Any) -> pa.Array:
     """Fields are named by position: the names that users see are given in the JVM."""
-    fields = [*columns, pa.array(found), pa.nulls(len(found), pa.string())]
-    return pa.StructArray.from_arrays(fields, [*(f"c{i}" for i in range(len(columns))), FOUND, CARRIER])
+    return pa.StructArray.from_arrays([*columns, pa.array(found)], [*(f"c{i}" for i in range(len(columns))), FOUND])
 
 
 def _lists(found: Any, added: list[pa.Array], rows: int, operator: Operator) -> pa.Array:
@@ -197,13 +204,12 @@ def _lists(found: Any, added: list[pa.Array], rows: int, operator: Operator) -> 
     return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, ~missing))
 
 
-def _with_report(answer: pa.Array, report: str) -> pa.Array:
-    """Put the task's report on the last row."""
+def _with_report(answer: pa.Array, report: str | None) -> pa.Array:
+    """Add the carrier field, with the task's report on the last row."""
     values = answer.values if pa.types.is_list(answer.type) else answer
-    carrier = pa.concat_arrays([pa.nulls(len(values) - 1, pa.string()), pa.array([report])])
-    columns = [values.field(i) for i in range(values.type.num_fields - 1)]
-    names = [values.type.field(i).name for i in range(values.type.num_fields)]
-    changed = pa.StructArray.from_arrays([*columns, carrier], names)
-    if values is answer:
-        return changed
-    return pa.ListArray.from_arrays(answer.offsets, changed)
+    carrier = pa.nulls(len(values), pa.string())
+    if report is not None:
+        carrier = pa.concat_arrays([carrier[1:], pa.array([report])])
+    names = [*(field.name for field in values.type.fields), CARRIER]
+    changed = pa.StructArray.from_arrays([*values.flatten(), carrier], names)
+    return changed if values is answer else pa.ListArray.from_arrays(answer.offsets, changed)
