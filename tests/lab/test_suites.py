@@ -24,7 +24,15 @@ def test_core_grid(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "core", memory=("10%", "1%"), repetitions=1))
     count = Counter(cell.arm for cell in cells)
     # two batch sizes; sweep and DuckDB at two budgets, sweep with and without O_DIRECT, DuckDB with one thread and two
-    assert count == {"sweep": 8, "inl": 2, "reference": 2, "duckdb_parquet": 8, "duckdb_table": 8, "build": 1}
+    assert count == {
+        "sweep": 8,
+        "sweep_each": 4,
+        "inl": 2,
+        "reference": 2,
+        "duckdb_parquet": 8,
+        "duckdb_table": 8,
+        "build": 1,
+    }
     assert len({cell.key for cell in cells}) == len(cells)
 
 

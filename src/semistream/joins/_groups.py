@@ -41,7 +41,7 @@ class Waiting:
             self._mark(groups)
             return
         left_from, left_to = self.starts[groups], self.starts[groups + 1]
-        for left, right in _pairs(left_from, left_to, first, last, output.most_rows):
+        for left, right in product_of_groups(left_from, left_to, first, last, output.most_rows):
             stream_rows = self.order[left]
             if not output.plan.codec.exact:
                 same = output.same_keys(self.stream, stream_rows, rows[right])
@@ -56,9 +56,10 @@ class Waiting:
         self.matched[self.order[np.repeat(self.starts[groups], sizes) + within]] = True
 
 
-def _pairs(
+def product_of_groups(
     left_from: Indices, left_to: Indices, right_from: Indices, right_to: Indices, most: int
 ) -> Iterator[tuple[Indices, Indices]]:
+    """All pairs of group g's left and right ranges, at most ``most`` at a time."""
     from semistream.kernels.pairs import pair_groups
 
     # Products in floating point: 10**5 x 10**5 rows on many keys must not overflow the estimate.

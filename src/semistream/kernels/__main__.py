@@ -3,7 +3,7 @@
 import importlib
 import time
 
-MODULES = ("hashing", "rows", "pages", "reading", "bloom", "cache", "pairs", "zipf")
+MODULES = ("hashing", "rows", "pages", "reading", "locating", "bloom", "cache", "pairs", "multimap", "zipf")
 
 
 def main() -> None:

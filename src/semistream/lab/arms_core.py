@@ -3,16 +3,19 @@
 A run is warm-up batches, timed batches and one more. Every second of the warm-up and the last are checked: their rows
 go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing
 but the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
+
+`sweep` gets the timed batches as a stream: rows that miss may wait for those of later batches, up to a second, and all
+have left when the clock stops. `sweep_each` answers every batch whole before the next one comes, as the others do.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,8 +36,8 @@ INL_BATCHES = 3  # one read a row is slow; its rate needs no more
 class Arm(Protocol):
     """Joins one batch after the other."""
 
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """All rows of the batch, with the master's columns."""
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of some batches, with the master's columns."""
 
     def counters(self) -> Stats:
         """Its counters, as far as it has them."""
@@ -55,14 +58,17 @@ class OurArm:
             store,
             on="key",
             memory=cell.params["memory"],
-            algorithm=cell.arm,
+            algorithm=cell.arm.removesuffix("_each"),
             columns=enriched(cell.params["columns"]),
         )
         self._budget = self._join.budget.total
+        self._each = cell.arm.endswith("_each")
 
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A call a batch, as Spark makes one a micro-batch: nothing waits for the next."""
-        return self._join.join([batch])
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One call for all, or a call a batch: then nothing waits for the next."""
+        if not self._each:
+            return self._join.join(batches)
+        return itertools.chain.from_iterable(self._join.join([batch]) for batch in batches)
 
     def counters(self) -> Stats:
         """As they are now."""
@@ -94,24 +100,24 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
             if number in checked:
                 checks[str(number)] = _checksum(arm, batches[number])
             else:
-                _consume(arm, batches[number])
-        before, used = arm.counters(), time.process_time()
-        seconds = [_timed(arm, batches[number]) for number in timed]
-        used = time.process_time() - used
+                _consume(arm, [batches[number]])
+        before, used, start = arm.counters(), time.process_time(), time.perf_counter()
+        _consume(arm, [batches[number] for number in timed])
+        seconds, used = time.perf_counter() - start, time.process_time() - used
         after = arm.counters()
         checks[str(checked[-1])] = _checksum(arm, batches[checked[-1]])
         details = arm.details()
     rows = size * len(timed)
     usage = sampler.usage
     return {
-        "rows_per_second": rows / sum(seconds),
-        "batch_seconds": statistics.median(seconds),
+        "rows_per_second": rows / seconds,
+        "batch_seconds": seconds / len(timed),
         "rows": rows,
         "checksum": checks,
         "pss_growth_bytes": usage.growth,
         "pss_idle_bytes": usage.idle,
         "workers": 1,
-        "cores_used": used / sum(seconds),
+        "cores_used": used / seconds,
         **counted(after.since(before)),
         **details,
     }
@@ -128,14 +134,14 @@ def counted(stats: Stats) -> dict[str, Any]:
 def _batch_numbers(cell: Cell) -> tuple[list[int], list[int]]:
     """Batches that warm up and batches that are timed; the timed ones start at the same number for every arm."""
     first, count = cell.params["warmup"], cell.params["batches"]
-    warm = first if cell.arm == "sweep" else min(first, STATELESS_WARMUP)
+    warm = first if cell.arm.startswith("sweep") else min(first, STATELESS_WARMUP)
     return list(range(warm)), list(range(first, first + (min(count, INL_BATCHES) if cell.arm == "inl" else count)))
 
 
 def _arm_class(name: str) -> Callable[[Cell, BenchData, pa.Schema], Arm]:
     from semistream.joins import JOINS
 
-    if name in JOINS:
+    if name.removesuffix("_each") in JOINS:
         return OurArm
     from semistream.lab import arms_duckdb
 
@@ -159,23 +165,16 @@ def _load_code(cell: Cell, data: BenchData) -> None:
         warm_page_cache(data.store())
 
 
-def _consume(arm: Arm, batch: pa.RecordBatch) -> None:
-    rows = sum(out.num_rows for out in arm.join(batch))
-    if rows != batch.num_rows:
-        raise BenchmarkError(
-            f"{rows:,} rows came out of {batch.num_rows:,}; every stream row has exactly one match here"
-        )
-
-
-def _timed(arm: Arm, batch: pa.RecordBatch) -> float:
-    start = time.perf_counter()
-    _consume(arm, batch)
-    return time.perf_counter() - start
+def _consume(arm: Arm, batches: list[pa.RecordBatch]) -> None:
+    rows = sum(out.num_rows for out in arm.join(batches))
+    given = sum(batch.num_rows for batch in batches)
+    if rows != given:
+        raise BenchmarkError(f"{rows:,} rows came out of {given:,}; every stream row has exactly one match here")
 
 
 def _checksum(arm: Arm, batch: pa.RecordBatch) -> str:
     total = Checksum()
-    for out in arm.join(batch):
+    for out in arm.join([batch]):
         for start in range(0, out.num_rows, _CHECKED_ROWS):  # so that checking takes no memory worth mentioning
             total.add(out.slice(start, _CHECKED_ROWS))
     return total.text

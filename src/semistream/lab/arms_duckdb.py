@@ -8,7 +8,7 @@ goes through, and the result says which limit it was.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import duckdb
@@ -46,8 +46,12 @@ class _DuckArm:
     def _set_limit(self) -> None:
         self._connection.execute(f"SET memory_limit = '{self._limit}B'")
 
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One query a batch."""
+        for batch in batches:
+            yield from self._one(batch)
+
+    def _one(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._connection.register("batch", pa.Table.from_batches([batch]))
         while True:
             try:

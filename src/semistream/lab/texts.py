@@ -9,6 +9,7 @@ ARMS = {
     "broadcast_stream": "the batch broadcast to the master in <code>foreachBatch</code>; an inner join, since Spark "
     "cannot broadcast the preserved side of an outer join. Every key has a match here, so the rows are the same; "
     "that is checked",
+    "sweep_each": "the same, but every batch is answered whole before the next one comes",
     "sweep": "semistream's join, embedded: hot rows cached, the others by planned sweeps over the pages",
     "inl": "one indexed lookup a row: the papers' baseline",
     "reference": "the whole master in memory, whatever the budget: for orientation",

@@ -326,22 +326,32 @@ class MasterStore:
 
     def scan_rows(self, reader: PageReader) -> Iterator[tuple[Codes, Addresses]]:
         """Every row as (code, address), chunk by chunk; an address is valid until the next chunk is asked for."""
+        for level in self._levels:
+            yield from self.page_rows(reader, level.first_page, level.first_page + len(level.firsts))
+
+    def levels(self) -> Iterator[tuple[int, Codes]]:
+        """The first page of each level and the first codes of its pages."""
+        for level in self._levels:
+            yield level.first_page, level.firsts
+
+    def page_rows(self, reader: PageReader, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
+        """Rows of the pages [first, last), which must be of one level, as `scan_rows` gives them."""
         from semistream.kernels import pages as kernels
 
+        number = max(n for n, level in enumerate(self._levels) if level.first_page <= first)
+        newer = _joined([one.changed for one in self._levels[number + 1 :] if one.changed is not None])
+        newer.sort()
         width = self.layout.head if self.layout.fixed else -1
-        for number, level in enumerate(self._levels):
-            newer = _joined([one.changed for one in self._levels[number + 1 :] if one.changed is not None])
-            newer.sort()
-            for loaded in reader.read(level.first_page + np.arange(len(level.firsts))):
-                count = kernels.count_rows(loaded.addresses)
-                rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
-                kernels.list_rows(loaded.addresses, width, rows, codes)
-                if len(newer):
-                    at = np.searchsorted(newer, codes)
-                    at[at == len(newer)] = 0
-                    keep = newer[at] != codes
-                    rows, codes = rows[keep], codes[keep]
-                yield codes, rows
+        for loaded in reader.read(np.arange(first, last)):
+            count = kernels.count_rows(loaded.addresses)
+            rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
+            kernels.list_rows(loaded.addresses, width, rows, codes)
+            if len(newer):
+                at = np.searchsorted(newer, codes)
+                at[at == len(newer)] = 0
+                keep = newer[at] != codes
+                rows, codes = rows[keep], codes[keep]
+            yield codes, rows
 
     def to_batch(self, codes: Codes, rows: Addresses, columns: Sequence[str]) -> pa.RecordBatch:
         """Arrow columns of some rows; an exact key column comes from the codes."""

@@ -77,10 +77,18 @@ class _Plan:
 class PageReader:
     """Reads pages of one store into one buffer."""
 
-    def __init__(self, store: MasterStore, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8) -> None:
+    def __init__(
+        self,
+        store: MasterStore,
+        buffer_bytes: int = DEFAULT_BUFFER,
+        reads_in_flight: int = 8,
+        *,
+        double: bool = True,
+    ) -> None:
+        """``double`` halves the buffer: one half loads while the other is used."""
         least = store.largest_page
         self.store = store
-        self.double = buffer_bytes >= 2 * least
+        self.double = double and buffer_bytes >= 2 * least
         self._half = max(least, buffer_bytes // (2 if self.double else 1)) & ~4095
         self._memory = mmap.mmap(-1, self._half * (2 if self.double else 1))
         self._address = address_of(np.frombuffer(self._memory, np.uint8))

@@ -1,0 +1,98 @@
+"""Where waiting stream tuples meet rows of R: output for every ``how``, in bounded pieces, many-to-many.
+
+Shared by the joins of the papers. `meet` joins the rows of a piece of R with the tuples that wait for them; `settle`
+closes the account of tuples that will meet nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.joins._groups import Indices, product_of_groups
+from semistream.joins._output import Output
+from semistream.joins._stream_table import Entries, Slots, StreamTable
+from semistream.keys import Codes
+from semistream.rows import Addresses
+
+
+class Waits:
+    """How long tuples waited, in iterations."""
+
+    def __init__(self) -> None:
+        self.tuples = 0
+        self.iterations = 0
+        self.longest = 0
+
+    def add(self, waited: Indices) -> None:
+        """Some tuples leave after so many iterations each."""
+        if len(waited):
+            self.tuples += len(waited)
+            self.iterations += int(waited.sum())
+            self.longest = max(self.longest, int(waited.max()))
+
+    @property
+    def mean(self) -> float:
+        """The mean wait."""
+        return self.iterations / self.tuples if self.tuples else 0.0
+
+
+def groups_of(codes: Codes) -> tuple[Codes, Indices, Indices]:
+    """Distinct codes of ascending codes, and where each begins and ends."""
+    if len(codes) == 0:
+        nothing = np.empty(0, np.int64)
+        return codes, nothing, nothing
+    first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return codes[first], first, np.append(first[1:], len(codes))
+
+
+class Meeting:
+    """Stream table and output of one join."""
+
+    def __init__(self, table: StreamTable, output: Output) -> None:
+        self.table = table
+        self.output = output
+        self.waits = Waits()
+
+    def meet(
+        self, entries: Entries, codes: Codes, first: Indices, last: Indices, rows: Addresses
+    ) -> Iterator[pa.RecordBatch]:
+        """Join the tuples of entries[i] with rows[first[i]:last[i]] of codes[i]; the tuples stay, marked as matched."""
+        table, output = self.table, self.output
+        exact = output.plan.codec.exact
+        if len(entries) == 0:
+            return
+        slots = table.slots_of(entries)
+        if exact and not output.wants_rows:
+            table.matched[slots] = True
+            return
+        ends = np.cumsum(table.counts(entries))
+        begins = ends - table.counts(entries)
+        for start in range(0, len(slots), output.most_rows):
+            end = min(len(slots), start + output.most_rows)
+            some = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
+            block = table.take(slots[start:end])
+            left_from = np.maximum(begins[some], start) - start
+            left_to = np.minimum(ends[some], end) - start
+            for left, right in product_of_groups(left_from, left_to, first[some], last[some], output.most_rows):
+                if not exact:
+                    same = output.same_keys(block, left, rows[right])
+                    left, right = left[same], right[same]
+                table.matched[slots[start + left]] = True
+                if output.wants_rows and len(left):
+                    of = np.searchsorted(last, right, "right")  # the group that a row belongs to
+                    yield output.pairs(block, left, codes[of], rows[right])
+
+    def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
+        """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
+        most = self.output.most_rows
+        self.waits.add(iteration - self.table.born[slots].astype(np.int64))
+        for start in range(0, len(slots), most):
+            some = slots[start : start + most]
+            matched = self.table.matched[some]
+            if self.output.plan.how in ("left", "inner") and matched.all():
+                self.output.stats.matched += len(some)
+            else:
+                yield from self.output.settled(self.table.take(some), matched)
