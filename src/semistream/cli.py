@@ -218,13 +218,13 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its files go.", show_default="runs/demo")
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", help="Products in the master.")] = 1_000_000,
+    products: Annotated[int, typer.Option("--products", help="Products in the master.")] = 1_000_000,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter stream.")] = False,
 ) -> None:
     """A sales stream joined with products through Spark into a Delta table, watched live."""
     from semistream.demo import run
 
-    raise typer.Exit(run(directory, rows, quick))
+    raise typer.Exit(run(directory, products, quick))
 
 
 def _say_version(store: MasterStore) -> None:

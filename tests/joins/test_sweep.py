@@ -16,7 +16,8 @@ from semistream.budget import Budget
 from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins.sweep import SweepJoin, SweepSettings, zipf_share
+from semistream.joins._costs import zipf_share
+from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.joins.conformance import MOST_ROWS

@@ -71,6 +71,16 @@ def test_nothing_to_change_makes_no_version(store: MasterStore) -> None:
     assert store.upsert(nothing).version == 1
 
 
+def test_vacuum_removes_what_dead_writers_left(store: MasterStore) -> None:
+    old, young = store.path / "segment-0123456789abcdef.pages", store.path / "segment-fedcba9876543210.pages"
+    for path in (old, young):
+        path.write_bytes(b"half a segment")
+    os.utime(old, (0, 0))
+    assert store.vacuum() == [old.name]
+    assert young.exists()
+    store.verify()
+
+
 def test_vacuum_keeps_the_newest(store: MasterStore) -> None:
     for number in range(4):
         store = store.upsert(pa.table({"k": [number], "v": [f"version {number}"]}))

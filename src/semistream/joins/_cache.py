@@ -180,7 +180,8 @@ class TupleCache:
 
     def spread(self, values: Addresses) -> tuple[npt.NDArray[np.int64], Addresses, Any]:
         """(value index, row address) for every row of these values; the third result keeps copied rows alive."""
-        k = self._kernels
+        from semistream.kernels import cache_values as k
+
         head, last = self.layout.head, self.layout.last_variable_slot
         counts, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
         k.measure_values(self.header, values, head, last, counts, sizes)

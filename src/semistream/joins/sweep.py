@@ -43,9 +43,11 @@ from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins._cache import TupleCache, cell_bytes
+from semistream.joins._costs import zipf_share
+from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
-from semistream.joins._window import Window, charge, row_charge, stream_row_bytes
+from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
 from semistream.rows import Projection
 from semistream.stores.paged import PLAN_BYTES
@@ -53,8 +55,6 @@ from semistream.stores.reading import PageReader
 
 HIT_SECONDS = 0.12e-6  # a probe with its output, one core
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
-_BUFFER = 4 << 20
-_OUTPUT = 8 << 20
 _DAMPING = 0.3
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
@@ -76,40 +76,6 @@ class SweepSettings:
             raise ArgumentError(f"wait_seconds={self.wait_seconds} must be positive")
         if not 1 <= self.reads_in_flight <= 16:
             raise ArgumentError(f"reads_in_flight={self.reads_in_flight} must be from 1 to 16")
-
-
-@dataclass(frozen=True)
-class Division:
-    """The budget in parts, in bytes."""
-
-    index: int
-    buffer: int  # pages read, and the rows taken from them: half each
-    plan: int  # of the reads
-    output: int
-    cache: int
-    window: int
-
-    @staticmethod
-    def of(store: Any, plan: JoinPlan, total: int, share: float, tasks: int = 1) -> Division:
-        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
-        page = store.largest_page
-        row = _output_row_bytes(store, plan)
-        waiting = row_charge(plan.stream)
-        index = store.index_bytes * tasks
-        spare = max(0, total - index - tasks * (2 * page + PLAN_BYTES + row + waiting))
-        buffer = page + min(_BUFFER, spare // (24 * tasks)) // page * page
-        reads = PLAN_BYTES + min(_BUFFER, spare // (24 * tasks))
-        output = row + min(_OUTPUT, spare // (32 * tasks))
-        rest = total - index - tasks * (2 * buffer + reads + output)
-        cache = int(max(0, rest - tasks * waiting) * share)
-        window = (rest - cache) // tasks
-        return Division(index, 2 * buffer, reads, output, cache, window)
-
-
-def _output_row_bytes(store: Any, plan: JoinPlan) -> int:
-    layout = Projection(store.layout, plan.needed).target
-    text = 0.0 if layout.fixed else max(0.0, store.row_bytes - 12 - store.layout.head)
-    return int(2 * stream_row_bytes(plan.stream) + 2 * layout.head + text + 64)
 
 
 class SweepJoin(Join):
@@ -152,7 +118,7 @@ class SweepJoin(Join):
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
-        row = _output_row_bytes(store, plan)
+        row = output_row_bytes(store, plan)
         self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = self.output.most_rows * self.projection.target.head
@@ -417,7 +383,7 @@ class SweepJoin(Join):
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
         """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
-        return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + _output_row_bytes(store, plan) + waiting)
+        return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + output_row_bytes(store, plan) + waiting)
 
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
@@ -446,20 +412,3 @@ def _read_seconds(store: Any, misses: float) -> float:
     density = min(1.0, touched / max(1, store.pages))
     apart = max(1e-9, 1 - density) ** max(0.0, store.device.gap_bytes / store.page_bytes)  # no other page near before
     return float(store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes)) / misses
-
-
-def zipf_share(first: int, keys: int, skew: float) -> float:
-    """Share of a Zipf stream that falls on its ``first`` most frequent keys."""
-    if first <= 0:
-        return 0.0
-
-    def harmonic(n: float) -> float:
-        exact = min(n, 1000.0)
-        head = float(np.sum(np.arange(1, int(exact) + 1, dtype=np.float64) ** -skew))
-        if n <= exact:
-            return head
-        if abs(skew - 1) < 1e-9:
-            return head + math.log((n + 0.5) / (exact + 0.5))
-        return head + ((n + 0.5) ** (1 - skew) - (exact + 0.5) ** (1 - skew)) / (1 - skew)
-
-    return min(1.0, harmonic(first) / harmonic(keys))

@@ -3,7 +3,19 @@
 import importlib
 import time
 
-MODULES = ("hashing", "rows", "pages", "reading", "locating", "bloom", "cache", "pairs", "multimap", "zipf")
+MODULES = (
+    "hashing",
+    "rows",
+    "pages",
+    "reading",
+    "locating",
+    "bloom",
+    "cache",
+    "cache_values",
+    "pairs",
+    "multimap",
+    "zipf",
+)
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ from semistream.kernels._jit import (
     store_u64,
 )
 from semistream.kernels.hashing import mix64
-from semistream.kernels.rows import row_length
 
 # Fields of the header.
 MAGIC, CELLS, BUCKETS, SKETCH, CELL_BYTES, VALUE_AT, SIMPLE = 0, 1, 2, 3, 4, 5, 6
@@ -41,7 +40,7 @@ SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 12, 20
 FREE, HELD, MORE, ABSENT = 0, 1, 2, 3
 NONE = 0xFFFFFFFF
 ROW_MISSING, ROW_ABSENT = 0, 1
-_NONE64 = np.int64(NONE)
+NONE64 = np.int64(NONE)
 _BLOCK = 128
 _LOW32 = np.uint64(0xFFFFFFFF)
 _S32, _S56 = np.uint64(32), np.uint64(56)
@@ -64,7 +63,8 @@ def _tag(h):
 
 
 @inline
-def _cell(header, index):
+def cell_at(header, index):
+    """The address of a cell."""
     return header.ctypes.data + header[CELLS_AT] + index * header[CELL_BYTES]
 
 
@@ -93,7 +93,8 @@ def _check_of(cell, size):
 
 
 @inline
-def _is_sound(header, cell):
+def is_sound(header, cell):
+    """Does the cell's check fit?"""
     return (load_u32(cell + 8) >> np.uint32(8)) == _check_of(cell, header[CELL_BYTES])
 
 
@@ -106,7 +107,7 @@ def _seal(header, cell):
 def _find(header, code, bucket, tag):
     """The way that holds ``code``, or -1."""
     for way in range(WAYS):
-        if load_u8(bucket + way) == tag and load_u64(_cell(header, _cell_of(header, bucket, way))) == code:
+        if load_u8(bucket + way) == tag and load_u64(cell_at(header, _cell_of(header, bucket, way))) == code:
             return way
     return -1
 
@@ -173,7 +174,7 @@ def probe(header, codes, valid, out, staging, width):
             for way in range(WAYS):
                 if load_u8(bucket + way) == tag:
                     ways[i] = way
-                    cell = _cell(header, _cell_of(header, bucket, way))
+                    cell = cell_at(header, _cell_of(header, bucket, way))
                     prefetch(cell)
                     prefetch(cell + value_at + 24)
                     break
@@ -184,10 +185,10 @@ def probe(header, codes, valid, out, staging, width):
             code = codes[start + i]
             bucket = _bucket(header, hashes[i])
             way = ways[i]
-            if way >= 0 and load_u64(_cell(header, _cell_of(header, bucket, way))) != code:
+            if way >= 0 and load_u64(cell_at(header, _cell_of(header, bucket, way))) != code:
                 way = _find(header, code, bucket, _tag(hashes[i]))  # the tag was another key's: search on
-            cell = _cell(header, _cell_of(header, bucket, max(way, 0)))
-            if way < 0 or not _is_sound(header, cell):
+            cell = cell_at(header, _cell_of(header, bucket, max(way, 0)))
+            if way < 0 or not is_sound(header, cell):
                 _count_miss(header, code)
                 out[start + i] = ROW_MISSING
                 continue
@@ -208,19 +209,20 @@ def probe(header, codes, valid, out, staging, width):
 
 
 @inline
-def _next(header, cell):
+def next_cell(header, cell):
+    """The cell that goes on with the value, or NONE64."""
     if header[SIMPLE]:
-        return _NONE64
+        return NONE64
     index = np.int64(load_u32(cell + 16))
-    return index if index < header[CELLS] else _NONE64
+    return index if index < header[CELLS] else NONE64
 
 
 @inline
 def _chain_cells(header, index):
     count = 0
-    while index != _NONE64 and count < header[CELLS]:
+    while index != NONE64 and count < header[CELLS]:
         count += 1
-        index = _next(header, _cell(header, index))
+        index = next_cell(header, cell_at(header, index))
     return count
 
 
@@ -230,16 +232,16 @@ def _evict(header, bucket, way):
     index = _cell_of(header, bucket, way)
     frequency = load_u8(bucket + _FREQUENCY_AT + way)
     if frequency > 1:
-        first, second = _sketch_pair(header, load_u64(_cell(header, index)))
+        first, second = _sketch_pair(header, load_u64(cell_at(header, index)))
         if load_u8(first) < frequency:
             store_u8(first, frequency)
         if load_u8(second) < frequency:
             store_u8(second, frequency)
     store_u8(bucket + way, np.uint8(0))
     header[LIVE] -= 1
-    while index != _NONE64:
-        cell = _cell(header, index)
-        following = _next(header, cell)
+    while index != NONE64:
+        cell = cell_at(header, index)
+        following = next_cell(header, cell)
         if load_u8(cell + 8) == FREE:
             break  # damaged memory: never free a cell twice
         store_u8(cell + 8, np.uint8(FREE))
@@ -275,7 +277,7 @@ def _hand_bucket(header):
 def _take_cell(header):
     index = header[FREE_HEAD]
     if index < header[CELLS]:
-        header[FREE_HEAD] = np.int64(load_u32(_cell(header, index)))
+        header[FREE_HEAD] = np.int64(load_u32(cell_at(header, index)))
         header[FREE_COUNT] -= 1
         return index
     index = min(header[TOP], header[CELLS] - 1)
@@ -292,7 +294,7 @@ def _room(header):
 def _store_value(header, code, value, length, state):
     """Write a value to free cells; returns the first."""
     head = _take_cell(header)
-    cell = _cell(header, head)
+    cell = cell_at(header, head)
     store_u64(cell, code)
     store_u8(cell + 8, np.uint8(state))
     if header[SIMPLE]:
@@ -313,7 +315,7 @@ def _store_value(header, code, value, length, state):
         following = _take_cell(header)
         store_u32(cell + 16, np.uint32(following))
         _seal(header, cell)
-        cell = _cell(header, following)
+        cell = cell_at(header, following)
         store_u64(cell, code)
         store_u8(cell + 8, np.uint8(MORE))
         store_u32(cell + 12, np.uint32(0))
@@ -429,7 +431,7 @@ def halve(header):
 def limit_cells(header, limit):
     """Use at most ``limit`` cells from now on: entries that reach beyond are dropped."""
     for index in range(limit, header[TOP]):
-        cell = _cell(header, index)
+        cell = cell_at(header, index)
         if load_u8(cell + 8) == FREE:
             continue
         code = load_u64(cell)
@@ -440,77 +442,14 @@ def limit_cells(header, limit):
             _evict(header, bucket, way)
     header[TOP] = min(header[TOP], limit)
     header[LIMIT] = limit
-    header[FREE_HEAD] = _NONE64
+    header[FREE_HEAD] = NONE64
     header[FREE_COUNT] = 0
     for index in range(header[TOP]):
-        cell = _cell(header, index)
+        cell = cell_at(header, index)
         if load_u8(cell + 8) == FREE:
             store_u32(cell, np.uint32(header[FREE_HEAD]))
             header[FREE_HEAD] = index
             header[FREE_COUNT] += 1
-
-
-@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
-def measure_values(header, values, head, last_variable_slot, counts, sizes):
-    """For found values (addresses from ``probe``): rows in each, and bytes to copy out where the value spans cells."""
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
-    for i in range(len(values)):
-        value = values[i]
-        length = np.int64(load_u32(value - header[VALUE_AT] + 12)) if not header[SIMPLE] else part_bytes
-        sizes[i] = length if length > part_bytes else 0
-        counts[i] = 0
-        position = 0
-        while sizes[i] == 0 and position < length:
-            position += row_length(value + position, head, last_variable_slot)
-            counts[i] += 1
-
-
-@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
-def copy_values(header, values, targets, head, last_variable_slot, counts):
-    """Copy values that span several cells to targets[i] and count their rows; 0 leaves a value where it is.
-
-    A value whose cells are damaged gets a target of -1 and no rows.
-    """
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
-    for i in range(len(values)):
-        if targets[i] == 0:
-            continue
-        cell = values[i] - header[VALUE_AT]
-        code = load_u64(cell)
-        length = np.int64(load_u32(cell + 12))
-        done = 0
-        while True:
-            part = min(part_bytes, length - done)
-            copy_bytes(targets[i] + done, cell + header[VALUE_AT], part)
-            done += part
-            if done == length:
-                break
-            following = _next(header, cell)
-            if following == _NONE64:
-                break
-            cell = _cell(header, following)
-            if load_u64(cell) != code or load_u8(cell + 8) != MORE or not _is_sound(header, cell):
-                break
-        if done < length:
-            targets[i] = -1
-            continue
-        position = 0
-        while position < length:
-            position += row_length(targets[i] + position, head, last_variable_slot)
-            counts[i] += 1
-
-
-@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
-def spread_values(values, counts, head, last_variable_slot, out_index, out_rows):
-    """One (value index, row address) pair a row."""
-    n = 0
-    for i in range(len(values)):
-        position = 0
-        for _ in range(counts[i]):
-            out_index[n] = i
-            out_rows[n] = values[i] + position
-            position += row_length(values[i] + position, head, last_variable_slot)
-            n += 1
 
 
 @kernel("void(int64[::1], int64[::1])")
@@ -518,7 +457,7 @@ def check_structure(header, found):
     """Walk everything: found = [live entries, cells in use, free cells, entries that their bucket does not lead to]."""
     live, held, free, lost = 0, 0, 0, 0
     for index in range(header[TOP]):
-        cell = _cell(header, index)
+        cell = cell_at(header, index)
         state = load_u8(cell + 8)
         if state == FREE:
             free += 1

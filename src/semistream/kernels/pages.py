@@ -28,12 +28,15 @@ HEADER = 24
 
 
 @inline
-def _emit(target, strides, stride_bytes, position, rows, lengths, codes, first, last, fixed, firsts, starts, page):  # type: ignore[no-untyped-def]
+def _emit(output, page, stride, strides, first, last):  # type: ignore[no-untyped-def]
+    """Write rows [first, last) as page number ``page``, ``strides`` long, at ``stride`` of the output."""
+    out, stride_bytes, position, rows, lengths, codes, fixed, firsts, starts = output
+    target = out + stride * stride_bytes
     firsts[page] = codes[first]
-    starts[page] = position
+    starts[page] = position + stride
     count = last - first
     store_u32(target + 8, np.uint32(count))
-    store_u64(target + 16, np.uint64(position))
+    store_u64(target + 16, np.uint64(position + stride))
     cursor = HEADER + 8 * count
     if not fixed:
         cursor += 4 * count
@@ -59,6 +62,7 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
 
     ``progress`` returns [rows consumed, pages written, strides written].
     """
+    output = (out, stride_bytes, position, rows, lengths, codes, fixed, firsts, starts)
     count = len(codes)
     overhead = 8 if fixed else 12
     capacity = stride_bytes - HEADER
@@ -69,128 +73,51 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
         while end < count and codes[end] == codes[i]:
             size += lengths[end] + overhead
             end += 1
-        if size <= capacity:
-            if end == count and not final:
-                break  # the group may go on in the next block
-            if used + size > capacity:
-                if strides + 1 > out_strides:
-                    break
-                _emit(
-                    out + strides * stride_bytes,
-                    1,
-                    stride_bytes,
-                    position + strides,
-                    rows,
-                    lengths,
-                    codes,
-                    page_start,
-                    i,
-                    fixed,
-                    firsts,
-                    starts,
-                    pages,
-                )
-                pages += 1
-                strides += 1
-                page_start, used = i, 0
+        small = size <= capacity
+        if small and end == count and not final:
+            break  # the group may go on in the next block
+        if used > 0 and (not small or used + size > capacity):
+            if strides + 1 > out_strides:
+                break
+            _emit(output, pages, strides, 1, page_start, i)
+            pages += 1
+            strides += 1
+            page_start, used = i, 0
+        if small:
             used += size
             i = end
             continue
         # A group larger than a page: it begins a page of its own.
         k = i
         full = False
-        if used > 0 and page_start < i:
-            if strides + 1 > out_strides:
-                break
-            _emit(
-                out + strides * stride_bytes,
-                1,
-                stride_bytes,
-                position + strides,
-                rows,
-                lengths,
-                codes,
-                page_start,
-                i,
-                fixed,
-                firsts,
-                starts,
-                pages,
-            )
-            pages += 1
-            strides += 1
-            page_start, used = i, 0
         while k < end:
             need = lengths[k] + overhead
-            if need > capacity or used + need > capacity:
-                if used > 0:
-                    if strides + 1 > out_strides:
-                        full = True
-                        break
-                    _emit(
-                        out + strides * stride_bytes,
-                        1,
-                        stride_bytes,
-                        position + strides,
-                        rows,
-                        lengths,
-                        codes,
-                        page_start,
-                        k,
-                        fixed,
-                        firsts,
-                        starts,
-                        pages,
-                    )
-                    pages += 1
-                    strides += 1
-                    page_start, used = k, 0
-                if need > capacity:
-                    long = (need + HEADER + stride_bytes - 1) // stride_bytes
-                    if strides + long > out_strides:
-                        full = True
-                        break
-                    _emit(
-                        out + strides * stride_bytes,
-                        long,
-                        stride_bytes,
-                        position + strides,
-                        rows,
-                        lengths,
-                        codes,
-                        k,
-                        k + 1,
-                        fixed,
-                        firsts,
-                        starts,
-                        pages,
-                    )
-                    pages += 1
-                    strides += long
-                    k += 1
-                    page_start, used = k, 0
-                    continue
+            if used > 0 and used + need > capacity:
+                if strides + 1 > out_strides:
+                    full = True
+                    break
+                _emit(output, pages, strides, 1, page_start, k)
+                pages += 1
+                strides += 1
+                page_start, used = k, 0
+            if need > capacity:
+                long = (need + HEADER + stride_bytes - 1) // stride_bytes
+                if strides + long > out_strides:
+                    full = True
+                    break
+                _emit(output, pages, strides, long, k, k + 1)
+                pages += 1
+                strides += long
+                k += 1
+                page_start, used = k, 0
+                continue
             used += need
             k += 1
         if full:
             break
         i = end
     if final and i == count and page_start < count and strides + 1 <= out_strides:
-        _emit(
-            out + strides * stride_bytes,
-            1,
-            stride_bytes,
-            position + strides,
-            rows,
-            lengths,
-            codes,
-            page_start,
-            count,
-            fixed,
-            firsts,
-            starts,
-            pages,
-        )
+        _emit(output, pages, strides, 1, page_start, count)
         pages += 1
         strides += 1
         page_start = count

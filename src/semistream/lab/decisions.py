@@ -153,7 +153,8 @@ def cache(rows: int, scratch: Path) -> None:
 def policy(rows: int, scratch: Path) -> None:
     """How large the sketch and how long its memory: hit ratio against perfect LFU's at the same number of cells."""
     from semistream.joins import _cache
-    from semistream.joins.sweep import SweepSettings, zipf_share
+    from semistream.joins._costs import zipf_share
+    from semistream.joins.sweep import SweepSettings
 
     load = ZipfWorkload(rows)
     store = MasterStore.build(load.master(), scratch / "policy", key="key")

@@ -21,8 +21,9 @@ from semistream.budget import format_bytes, parse_bytes
 from semistream.contracts import JoinPlan, key_mapping
 from semistream.engine import open_store
 from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.joins._division import Division
 from semistream.joins._window import stream_row_bytes
-from semistream.joins.sweep import Division, SweepJoin
+from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator

@@ -20,8 +20,9 @@ from semistream.engine import open_store
 from semistream.errors import MatchRateError, SchemaError, UnmatchedRowError
 from semistream.joins import JOINS
 from semistream.joins._cache import TupleCache, cell_bytes
+from semistream.joins._division import Division
 from semistream.joins.reference import ReferenceJoin
-from semistream.joins.sweep import Division, SweepJoin, SweepSettings
+from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.rows import Projection
 from semistream.spark import pins
 from semistream.spark.shared import (

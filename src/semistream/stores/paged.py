@@ -16,10 +16,8 @@ deltas, a code is looked up in exactly one level, the newest that lists it.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,10 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SchemaError
+from semistream.errors import ArgumentError
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
+from semistream.stores.asked import key_columns
+from semistream.stores.levels import Levels, among, wanted
 from semistream.stores.manifest import Manifest
 from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
 from semistream.stores.segment import Segment
@@ -39,23 +39,6 @@ from semistream.stores.segment import Segment
 Progress = Callable[[str, int, int | None], None]
 PLAN_BYTES = 160  # what planning the read of one code takes at most, when every code lies on a page of its own
 DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Segments that are searched as one: the bases together, or one delta."""
-
-    segments: tuple[Segment, ...]
-    first_page: int
-    firsts: Codes
-    changed: Codes | None
-
-    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        from semistream.kernels.locating import locate_sorted
-
-        low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
-        locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
-        return low, high
 
 
 class MasterStore:
@@ -67,7 +50,8 @@ class MasterStore:
         self.direct = direct
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
         self.layout = RowLayout(row_schema(manifest.schema, self.codec))
-        self._levels = self._open_levels()
+        opened = [Segment(self.path / e.file, e, manifest.page_bytes, direct=direct) for e in manifest.segments]
+        self._levels = Levels(opened)
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
 
     # -- opening and describing ------------------------------------------------------------------------------------
@@ -111,18 +95,6 @@ class MasterStore:
             hash_bits=hash_bits,
         )
 
-    def _open_levels(self) -> list[_Level]:
-        entries = self.manifest.segments
-        opened = [Segment(self.path / e.file, e, self.manifest.page_bytes, direct=self.direct) for e in entries]
-        bases = tuple(s for s in opened if s.entry.role == "base")
-        levels = [_Level(bases, 0, _joined([s.firsts for s in bases]), None)]
-        first = sum(s.pages for s in bases)
-        for segment in opened:
-            if segment.entry.role == "delta":
-                levels.append(_Level((segment,), first, segment.firsts, segment.section("changed")))
-                first += segment.pages
-        return levels
-
     @property
     def schema(self) -> pa.Schema:
         """All columns, in the order of the source."""
@@ -151,7 +123,7 @@ class MasterStore:
     @property
     def segments(self) -> list[Segment]:
         """All segments, in page order."""
-        return [segment for level in self._levels for segment in level.segments]
+        return self._levels.segments
 
     @property
     def pages(self) -> int:
@@ -184,12 +156,7 @@ class MasterStore:
     @property
     def index_bytes(self) -> int:
         """Memory that the index takes, with the codes of the deltas."""
-        return sum(
-            level.firsts.nbytes
-            + sum(s.starts.nbytes for s in level.segments if s.starts is not None)
-            + (0 if level.changed is None else level.changed.nbytes)
-            for level in self._levels
-        )
+        return self._levels.index_bytes
 
     @cached_property
     def device(self) -> devices.Device:
@@ -220,15 +187,7 @@ class MasterStore:
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
-        low, high = self._levels[0].locate(codes)
-        for level in self._levels[1:]:  # newest last, so the newest wins
-            assert level.changed is not None
-            at = np.searchsorted(level.changed, codes)
-            at[at == len(level.changed)] = 0
-            here = level.changed[at] == codes if len(level.changed) else np.zeros(len(codes), np.bool_)
-            some = np.flatnonzero(here)
-            low[some], high[some] = level.locate(codes[some])
-        return low, high
+        return self._levels.locate(codes)
 
     def by_segment(self, pages: Pages) -> Iterator[tuple[Segment, Pages, Pages]]:
         """Ascending page numbers by segment: (segment, numbers within it, numbers within the store)."""
@@ -245,8 +204,8 @@ class MasterStore:
         chunks.
         """
         low, high = self.locate(codes)
-        for level_codes, index, level_low, level_high in self._by_level(codes, low, high):
-            pages, first, last = _wanted(level_low, level_high)
+        for level_codes, index, level_low, level_high in self._levels.apart(codes, low, high):
+            pages, first, last = wanted(level_low, level_high)
             done = 0
             for loaded in reader.read(pages):
                 some = slice(done, done + len(loaded.pages))
@@ -272,8 +231,8 @@ class MasterStore:
             some = codes[start : start + most_codes]
             located = self.locate(some)
             whole[start : start + len(some)] = located[1] - located[0] == 1
-            for level_codes, index, low, high in self._by_level(some, *located):
-                pages, first, last = _wanted(low, high)
+            for level_codes, index, low, high in self._levels.apart(some, *located):
+                pages, first, last = wanted(low, high)
                 for found, rows in reader.collect(pages, first, last, level_codes, projection, staging, most_codes):
                     yield start + index[found], rows
 
@@ -302,20 +261,6 @@ class MasterStore:
         count = kernels.match_pages(addresses, first, last, codes, width, rows, found)
         return found[:count], rows[:count]
 
-    def _by_level(
-        self, codes: Codes, low: Pages, high: Pages
-    ) -> Iterator[tuple[Codes, npt.NDArray[np.int64], Pages, Pages]]:
-        """Codes of one level at a time: within a level, codes and pages ascend together."""
-        everything = np.arange(len(codes))
-        if len(self._levels) == 1 and (len(low) == 0 or int((high - low).min()) > 0):
-            yield codes, everything, low, high
-            return
-        edges = [level.first_page for level in self._levels] + [self.pages]
-        for start, end in itertools.pairwise(edges):
-            some = everything[(low >= start) & (low < end) & (high > low)]
-            if len(some):
-                yield codes[some], some, low[some], high[some]
-
     def scan(
         self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER
     ) -> Iterator[pa.RecordBatch]:
@@ -326,30 +271,26 @@ class MasterStore:
 
     def scan_rows(self, reader: PageReader) -> Iterator[tuple[Codes, Addresses]]:
         """Every row as (code, address), chunk by chunk; an address is valid until the next chunk is asked for."""
-        for level in self._levels:
+        for level in self._levels.all:
             yield from self.page_rows(reader, level.first_page, level.first_page + len(level.firsts))
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
         """The first page of each level and the first codes of its pages."""
-        for level in self._levels:
+        for level in self._levels.all:
             yield level.first_page, level.firsts
 
     def page_rows(self, reader: PageReader, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
         """Rows of the pages [first, last), which must be of one level, as `scan_rows` gives them."""
         from semistream.kernels import pages as kernels
 
-        number = max(n for n, level in enumerate(self._levels) if level.first_page <= first)
-        newer = _joined([one.changed for one in self._levels[number + 1 :] if one.changed is not None])
-        newer.sort()
+        newer = self._levels.newer(first)
         width = self.layout.head if self.layout.fixed else -1
         for loaded in reader.read(np.arange(first, last)):
             count = kernels.count_rows(loaded.addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
             kernels.list_rows(loaded.addresses, width, rows, codes)
             if len(newer):
-                at = np.searchsorted(newer, codes)
-                at[at == len(newer)] = 0
-                keep = newer[at] != codes
+                keep = ~among(codes, newer)
                 rows, codes = rows[keep], codes[keep]
             yield codes, rows
 
@@ -391,24 +332,18 @@ class MasterStore:
 
     def bloom(self) -> npt.NDArray[np.uint64]:
         """The filter of the base's keys, or an empty array when there is none or several."""
-        bases = self._levels[0].segments
+        bases = self._levels.base.segments
         return bases[0].section("bloom") if len(bases) == 1 else np.empty(0, np.uint64)
 
     @property
     def bloom_bytes(self) -> int:
         """Memory that the filter takes; 0 when there is none."""
-        bases = self._levels[0].segments
+        bases = self._levels.base.segments
         return bases[0].section_bytes("bloom") if len(bases) == 1 else 0
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes are overridden by a delta, hence not covered by the base's filter."""
-        result = np.zeros(len(codes), np.bool_)
-        for level in self._levels[1:]:
-            if level.changed is not None and len(level.changed):
-                at = np.searchsorted(level.changed, codes)
-                at[at == len(level.changed)] = 0
-                result |= level.changed[at] == codes
-        return result
+        return self._levels.in_deltas(codes)
 
     # -- checking --------------------------------------------------------------------------------------------------
 
@@ -465,52 +400,3 @@ def row_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
     """The columns that are packed into rows: an exact key is its code already."""
     hidden = codec.fields[0].name if codec.exact else None
     return pa.schema([field for field in schema if field.name != hidden])
-
-
-def key_columns(keys: Any, schema: pa.Schema, key: tuple[str, ...]) -> list[pa.Array]:
-    """Key values in any of the forms that `MasterStore.get` and `delete` take, as Arrow arrays of the key's types."""
-    types = [schema.field(name).type for name in key]
-    if isinstance(keys, pa.Table | pa.RecordBatch):
-        missing = [name for name in key if name not in keys.schema.names]
-        if missing:
-            raise ArgumentError(f"keys have no column {missing[0]!r}; they need {list(key)}")
-        columns = [keys.column(name) for name in key]
-    elif isinstance(keys, pa.Array | pa.ChunkedArray):
-        columns = [keys]
-    else:
-        single = isinstance(keys, str | bytes) or not isinstance(keys, Sequence)
-        values = [keys] if single or (isinstance(keys, tuple) and len(key) > 1) else list(keys)
-        wanted = ", ".join(f"{name} {kind}" for name, kind in zip(key, types, strict=True))
-        try:
-            parts = [tuple(values)] if len(key) == 1 else list(zip(*values, strict=True)) or [()] * len(key)
-            columns = [_key_array(part, kind) for part, kind in zip(parts, types, strict=True)]
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise ArgumentError(f"these keys do not fit the key ({wanted}): {error}") from error
-    if len(columns) != len(key):
-        raise ArgumentError(f"the key has {len(key)} columns {list(key)}, these keys have {len(columns)}")
-    from semistream.keys import same_key_type
-
-    for name, kind, column in zip(key, types, columns, strict=True):
-        if not same_key_type(column.type, kind):
-            raise SchemaError(f"key {name!r} is {kind}, these keys are {column.type}")
-    return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
-
-
-def _key_array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):
-        raise TypeError("a number with a fraction is no whole number")  # Arrow would cut it off
-    return pa.array(list(values), kind)
-
-
-def _joined(arrays: list[Codes]) -> Codes:
-    return np.concatenate(arrays) if arrays else np.empty(0, np.uint64)
-
-
-def _wanted(low: Pages, high: Pages) -> tuple[Pages, Pages, Pages]:
-    """All pages of ascending ranges [low, high), each once, with the first and last place of the codes on it."""
-    from semistream.kernels.locating import wanted_pages
-
-    most = int((high - low).clip(0).sum())
-    pages, first, last = (np.empty(most, np.int64) for _ in range(3))
-    count = wanted_pages(low, high, pages, first, last)
-    return pages[:count], first[:count], last[:count]

@@ -6,6 +6,7 @@ collision, so a reader never has to merge levels: the newest level that lists a 
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ import pyarrow as pa
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.keys import Codes, same_key_type
+from semistream.stores.asked import key_columns
 from semistream.stores.building import Packer, new_segment
 from semistream.stores.manifest import Manifest, SegmentEntry
-from semistream.stores.paged import MasterStore, Progress, key_columns
+from semistream.stores.paged import MasterStore, Progress
 from semistream.stores.reading import PageReader
 from semistream.stores.segment import Segment, SegmentWriter
 from semistream.stores.sorting import Block, sort_blocks
 from semistream.stores.sources import open_source
+
+_ORPHAN_SECONDS = 86_400
 
 
 def upsert(store: MasterStore, source: Any) -> MasterStore:
@@ -147,6 +151,10 @@ def vacuum(path: Path, keep: int) -> list[str]:
     old, staying = versions[:-keep], versions[-keep:]
     used = {entry.file for number in staying for entry in Manifest.load(path, number).segments}
     stale = {entry.file for number in old for entry in Manifest.load(path, number).segments} - used
+    known = used | stale
+    for file in path.glob("segment-*"):  # left by writers that died; a younger one may still be at work
+        if file.name not in known and time.time() - file.stat().st_mtime > _ORPHAN_SECONDS:
+            stale.add(file.name)
     removed = [f"version-{number:06d}.json" for number in old] + sorted(stale)
     for name in removed:  # manifests first: a version whose files are gone must not be visible
         (path / name).unlink(missing_ok=True)

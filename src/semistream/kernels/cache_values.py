@@ -1,0 +1,70 @@
+"""Values of the tuple cache that are more than one row of fixed width: measured, put together, cut into rows."""
+
+import numpy as np
+
+from semistream.kernels._jit import copy_bytes, kernel, load_u8, load_u32, load_u64
+from semistream.kernels.cache import CELL_BYTES, MORE, NONE64, SIMPLE, VALUE_AT, cell_at, is_sound, next_cell
+from semistream.kernels.rows import row_length
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
+def measure_values(header, values, head, last_variable_slot, counts, sizes):
+    """For found values (addresses from ``probe``): rows in each, and bytes to copy out where the value spans cells."""
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    for i in range(len(values)):
+        value = values[i]
+        length = np.int64(load_u32(value - header[VALUE_AT] + 12)) if not header[SIMPLE] else part_bytes
+        sizes[i] = length if length > part_bytes else 0
+        counts[i] = 0
+        position = 0
+        while sizes[i] == 0 and position < length:
+            position += row_length(value + position, head, last_variable_slot)
+            counts[i] += 1
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def copy_values(header, values, targets, head, last_variable_slot, counts):
+    """Copy values that span several cells to targets[i] and count their rows; 0 leaves a value where it is.
+
+    A value whose cells are damaged gets a target of -1 and no rows.
+    """
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    for i in range(len(values)):
+        if targets[i] == 0:
+            continue
+        cell = values[i] - header[VALUE_AT]
+        code = load_u64(cell)
+        length = np.int64(load_u32(cell + 12))
+        done = 0
+        while True:
+            part = min(part_bytes, length - done)
+            copy_bytes(targets[i] + done, cell + header[VALUE_AT], part)
+            done += part
+            if done == length:
+                break
+            following = next_cell(header, cell)
+            if following == NONE64:
+                break
+            cell = cell_at(header, following)
+            if load_u64(cell) != code or load_u8(cell + 8) != MORE or not is_sound(header, cell):
+                break
+        if done < length:
+            targets[i] = -1
+            continue
+        position = 0
+        while position < length:
+            position += row_length(targets[i] + position, head, last_variable_slot)
+            counts[i] += 1
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
+def spread_values(values, counts, head, last_variable_slot, out_index, out_rows):
+    """One (value index, row address) pair a row."""
+    n = 0
+    for i in range(len(values)):
+        position = 0
+        for _ in range(counts[i]):
+            out_index[n] = i
+            out_rows[n] = values[i] + position
+            position += row_length(values[i] + position, head, last_variable_slot)
+            n += 1
