@@ -221,5 +221,5 @@ def test_demo_is_called(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         return 3
 
     monkeypatch.setattr(semistream.demo, "run", stand_in)
-    assert run("demo", "--directory", tmp_path, "--rows", 5, "--quick")[0] == 3
+    assert run("demo", "--directory", tmp_path, "--products", 5, "--quick")[0] == 3
     assert seen == [tmp_path, 5, True]

@@ -10,8 +10,9 @@ from semistream.joins._window import row_charge, stream_row_bytes
 from semistream.rows import Projection
 from semistream.stores.paged import PLAN_BYTES
 
-_BUFFER = 4 << 20
-_OUTPUT = 8 << 20
+_BUFFER = 1 << 20  # a few of the longest requests; more only takes memory from the cache
+_DIRECT_BUFFER = 4 << 20  # past the page cache, reads in flight need places
+_OUTPUT = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class Division:
         waiting = row_charge(plan.stream)
         index = store.index_bytes * tasks
         spare = max(0, total - index - tasks * (2 * page + PLAN_BYTES + row + waiting))
-        buffer = page + min(_BUFFER, spare // (24 * tasks)) // page * page
-        reads = PLAN_BYTES + min(_BUFFER, spare // (24 * tasks))
+        most = min(_DIRECT_BUFFER if store.direct else _BUFFER, spare // (24 * tasks))
+        buffer = page + most // page * page
+        reads = PLAN_BYTES + most
         output = row + min(_OUTPUT, spare // (32 * tasks))
         rest = total - index - tasks * (2 * buffer + reads + output)
         cache = int(max(0, rest - tasks * waiting) * share)

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 class Partitions:
     """The store cut into partitions, and the buffer that one is read into."""
 
-    def __init__(self, store: MasterStore, buffer_bytes: int) -> None:
+    def __init__(self, store: MasterStore, buffer_bytes: int, in_buffer: int = 1) -> None:
+        """``in_buffer`` partitions fill the buffer."""
         self.store = store
         self.reader = PageReader(store, buffer_bytes, 1, double=False)
-        self.pages = max(1, buffer_bytes // store.page_bytes)
+        self.buffer_pages = max(1, buffer_bytes // store.page_bytes)
+        self.pages = max(1, self.buffer_pages // in_buffer)
         self.edges = self._cut()
 
     def _cut(self) -> npt.NDArray[np.int64]:
@@ -63,9 +65,25 @@ class Partitions:
         store = self.store
         return int(self.edges[number + 1] - self.edges[number]) <= self.pages and store.largest_page == store.page_bytes
 
-    def load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
-        """The rows of a partition, by key; more than one piece only when a group is larger than the buffer.
+    def together(self, first: int, last: int) -> bool:
+        """Can the partitions [first, last) be loaded by one read: of one level, and within the buffer?"""
+        store, pages = self.store, (int(self.edges[first]), int(self.edges[last]))
+        apart = any(pages[0] < edge < pages[1] for edge, _ in store.levels())
+        return not apart and pages[1] - pages[0] <= self.buffer_pages and store.largest_page == store.page_bytes
+
+    def load(self, number: int, last: int | None = None) -> Iterator[tuple[Codes, Addresses]]:
+        """The rows of a partition, or of several up to ``last``, by key; in several pieces only if they do not fit.
 
         Addresses are valid until the next piece is asked for.
         """
-        yield from self.store.page_rows(self.reader, int(self.edges[number]), int(self.edges[number + 1]))
+        end = number + 1 if last is None else last
+        yield from self.store.page_rows(self.reader, int(self.edges[number]), int(self.edges[end]))
+
+    def first_code(self, number: int) -> int:
+        """The smallest code of a partition."""
+        page = int(self.edges[number])
+        start, firsts = max(
+            ((edge, codes) for edge, codes in self.store.levels() if edge <= page and len(codes)),
+            key=lambda one: one[0],
+        )
+        return int(firsts[page - start])

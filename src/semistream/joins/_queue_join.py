@@ -18,7 +18,7 @@ from semistream.errors import InvariantError, MemoryBudgetError
 from semistream.joins._meeting import Meeting, groups_of
 from semistream.joins._output import MOST_ROWS, Output, pieces
 from semistream.joins._partitions import Partitions
-from semistream.joins._stream_table import Entries, StreamTable, slot_bytes, text_bytes
+from semistream.joins._stream_table import Entries, Slots, StreamTable, slot_bytes, text_bytes
 from semistream.joins._window import stream_row_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -49,14 +49,14 @@ class QueueJoin(Join):
         row = output_row_bytes(store, plan)
         budget.require("output", row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE)))
         self.partitions = Partitions(store, budget.parts["buffer"])
-        self._reserve(spare)
+        self._most_rows = max(1, min(MOST_ROWS, budget.parts["output"] // row))
         self._slot_bytes = slot_bytes(plan.stream)
         budget.require("stream table", self._slot_bytes)
+        self._reserve(spare)
         capacity = 1 + budget.free // self._slot_bytes
         budget.grant("stream table", (capacity - 1) * self._slot_bytes)
         self.table = StreamTable(plan.stream, capacity)
-        most = max(1, min(MOST_ROWS, budget.parts["output"] // row))
-        self.output = Output(plan, store.layout, self.stats, most)
+        self.output = Output(plan, store.layout, self.stats, self._most_rows)
         self.meeting = Meeting(self.table, self.output)
         self.iteration = 0
         self.fruitless = 0  # iterations whose key had no match
@@ -64,6 +64,11 @@ class QueueJoin(Join):
 
     def _reserve(self, spare: int) -> None:
         """Take what else the algorithm needs from the budget, before the stream table gets the rest."""
+
+    @property
+    def room(self) -> int:
+        """Tuples that may still wait."""
+        return self.table.free
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
@@ -89,9 +94,9 @@ class QueueJoin(Join):
             yield from self.output.settled(stream.filter(pa.array(~valid)), np.zeros(int((~valid).sum()), np.bool_))
             stream, codes = stream.filter(pa.array(valid)), codes[valid]
         while stream.num_rows:
-            while self.table.free == 0 or self._text_is_full():
+            while self.room <= 0 or self._text_is_full():
                 yield from self._disk_phase()
-            count = min(stream.num_rows, self.table.free)
+            count = min(stream.num_rows, self.room)
             waiting = np.ones(count, np.bool_)
             yield from self._answer(stream.slice(0, count), codes[:count], waiting)
             self.stats.misses += int(waiting.sum())
@@ -99,7 +104,7 @@ class QueueJoin(Join):
             if waiting.any():
                 some = np.flatnonzero(waiting)
                 rows = stream.slice(0, count) if len(some) == count else stream.take(pa.array(some))
-                self.table.add(rows, codes[some], self.iteration)
+                self._added(self.table.add(rows, codes[some], self.iteration))
             stream, codes = stream.slice(count), codes[count:]
 
     def _text_is_full(self) -> bool:
@@ -117,6 +122,9 @@ class QueueJoin(Join):
         """Give out what needs no disk, and clear ``waiting`` for it."""
         del stream, codes, waiting
         yield from ()
+
+    def _added(self, slots: Slots) -> None:
+        """Tuples wait in these slots now."""
 
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         """Load the partition of the oldest key; all that wait for one of its keys leave."""
@@ -159,15 +167,19 @@ class QueueJoin(Join):
 
     def check(self) -> None:
         """Accounting, the table's links, an empty table, and every tuple out within n iterations that found a key."""
-        super().check()
-        self.table.check(self.name)
-        if self.table.tuples:
-            raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
+        self.check_table()
         if self.meeting.waits.longest > len(self.partitions) + self.fruitless:
             raise InvariantError(
                 f"{self.name}: a tuple waited {self.meeting.waits.longest} iterations, there are only "
                 f"{len(self.partitions)} partitions"
             )
+
+    def check_table(self) -> None:
+        """Accounting, the table's links, and nobody left in it."""
+        super().check()
+        self.table.check(self.name)
+        if self.table.tuples:
+            raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
 
     @classmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:

@@ -153,6 +153,10 @@ class StreamTable:
         self._kernels.list_slots(self._keys, self._slots, entries, slots)
         return slots
 
+    def entries_of(self, slots: Slots) -> Entries:
+        """The key entry of each slot."""
+        return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
+
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their tuples."""
         if self._rest is not None:

@@ -78,8 +78,12 @@ class ReferenceJoin(Join):
     def _join_piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         plan, stats = self.plan, self.stats
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
-        first = np.searchsorted(self.codes, codes, "left")
-        count = np.where(valid, np.searchsorted(self.codes, codes, "right") - first, 0)
+        # In order of their codes, searches of neighbours meet in the processor's cache.
+        order = np.argsort(codes)
+        first, last = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        first[order] = np.searchsorted(self.codes, codes[order], "left")
+        last[order] = np.searchsorted(self.codes, codes[order], "right")
+        count = np.where(valid, last - first, 0)
         stats.rows_in += stream.num_rows
         stats.hits += stream.num_rows
         matched = np.zeros(stream.num_rows, np.bool_)

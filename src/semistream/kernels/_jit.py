@@ -11,12 +11,31 @@ The memory intrinsics exist because the rows on a page are packed: numba's typed
 # ruff: noqa: ARG001
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+
+def _forget_stale_code() -> None:
+    """Remove compiled code that is older than any kernel's source.
+
+    numba looks only at the file of the function itself; but what it compiled holds copies of inlined functions of other
+    files as well.
+    """
+    here = Path(__file__).parent
+    newest = max(path.stat().st_mtime for path in here.glob("*.py"))
+    for index in (here / "__pycache__").glob("*.nbi"):
+        with suppress(OSError):
+            if index.stat().st_mtime < newest:
+                index.unlink()
+
+
+_forget_stale_code()
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

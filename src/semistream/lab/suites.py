@@ -145,7 +145,7 @@ def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]
                 # cost an arm that scans the master for every batch hardly more.
                 "large": settings.warmup or 4,
                 "large_rows": largest,
-                "warmup": 3,
+                "warmup": 3 if size >= 1_000_000 else 12,  # Spark's own code is slow until it is compiled
                 "batches": settings.timed_batches(size),
             }
             yield [

@@ -37,7 +37,7 @@ from semistream.spark.shared import (
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 
-CACHE_SHARE = 0.75  # of what buffers leave; the windows of all tasks share the rest
+CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
 
@@ -159,6 +159,7 @@ class Task:
 
 
 _stores: dict[tuple[str, int, bool], MasterStore] = {}
+_caches: dict[Path, SharedCache] = {}
 
 
 def _opened(operator: Operator, version: int) -> MasterStore:
@@ -185,8 +186,6 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
         stack.enter_context(place(directory, prefix, operator.tasks))
         if operator.algorithm == "sweep":
             cache, division = _shared_cache(operator, store, plan, directory, prefix)
-            if cache is not None:
-                stack.callback(cache.close)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
@@ -215,8 +214,14 @@ def _shared_cache(
     path = directory / f"{prefix}-cache"
     if not path.exists():
         remove_stale()
-    cache = SharedCache(path, division.cache, layout, size, simple=simple, version=store.version)
-    cache.advance(store.changed_since)
+    cache = _caches.get(path)
+    if cache is None or not cache.serves(division.cache, size, simple=simple):
+        while _caches:  # a worker keeps the one it used last: mapping it again would fault in every page again
+            _caches.popitem()[1].close()
+        cache = SharedCache(path, division.cache, layout, size, simple=simple)
+        _caches[path] = cache
+    cache.layout = layout
+    cache.advance(store.version, store.changed_since)
     return cache, division
 
 

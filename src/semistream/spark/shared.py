@@ -160,11 +160,9 @@ def shared_table(directory: Path, prefix: str, version: int, load: Callable[[], 
 class SharedCache(TupleCache):
     """A tuple cache in a file that several processes map, at one version of the master."""
 
-    def __init__(
-        self, path: Path, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool, version: int
-    ) -> None:
+    def __init__(self, path: Path, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> None:
         self.path = path
-        self.version = version
+        self.version = 0
         self._fd = _open_private(path)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
@@ -181,8 +179,18 @@ class SharedCache(TupleCache):
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def advance(self, changed_since: Any) -> None:
-        """Bring the cache to this task's version: drop the keys that changed, or everything when that is not known."""
+    def serves(self, size: int, cell_bytes: int, *, simple: bool) -> bool:
+        """Is this still the file of its name, and of this shape?"""
+        try:
+            there, mine = self.path.stat(), os.fstat(self._fd)
+        except OSError:
+            return False
+        same = (there.st_ino, there.st_dev, there.st_size) == (mine.st_ino, mine.st_dev, size)
+        return same and self.shape == {"size": size, "cell_bytes": cell_bytes, "simple": simple}
+
+    def advance(self, version: int, changed_since: Any) -> None:
+        """Bring the cache to a task's version: drop the keys that changed, or everything when that is not known."""
+        self.version = version
         k, h = self._kernels, self.header
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:

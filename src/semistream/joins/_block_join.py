@@ -1,0 +1,152 @@
+"""Blocks of R in memory, and stream tuples that wait by block: what SSIJ and the partition-based join share.
+
+A block is a partition of R. The blocks that the stream asks for most often stay in memory, as rows; a tuple whose
+block is there is answered at once, all others wait. Counts are halved now and then, so that a hotspot that moved on
+is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
+from semistream.joins._groups import product_of_groups
+from semistream.joins._meeting import groups_of
+from semistream.joins._queue_join import Mask, QueueJoin
+from semistream.keys import Codes
+from semistream.rows import Addresses, PackedRows
+
+_BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
+_HALVE_EVERY = 20  # arrivals a block
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of a block in memory, by key."""
+
+    codes: Codes
+    first: Any
+    last: Any
+    rows: Addresses
+    packed: PackedRows
+
+    @property
+    def bytes(self) -> int:
+        return int(self.packed.buffer.nbytes + 40 * len(self.rows) + 512)
+
+
+class BlockJoin(QueueJoin):
+    """Tuples wait by block; see the module. A subclass says which blocks are read when."""
+
+    buffer_share = 0.005
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.blocks: dict[int, Block] = {}
+        self.block_bytes = 0
+        self.asked = np.zeros(len(self.partitions) + 1, np.int64)  # arrivals by block; the last place is for no block
+        self._block_of = np.full(self.table.capacity, -1, np.int32)
+        self.waiting = np.zeros(len(self.partitions) + 1, np.int64)
+
+    def _reserve(self, spare: int) -> None:
+        self._limit = int(self.budget.free * _BLOCK_SHARE) if spare > 0 else 0
+        if self._limit:
+            self.budget.grant("blocks", self._limit)
+        tables = 20 * (len(self.partitions) + 1)
+        self.budget.grant("counts", min(tables, self.budget.free))
+
+    def _blocks_of(self, codes: Codes) -> npt.NDArray[np.int64]:
+        """The block of each code; the number of blocks for a code that the index knows to be absent."""
+        order = np.argsort(codes)
+        low, high = self.store.locate(codes[order])
+        found = np.searchsorted(self.partitions.edges, low, "right") - 1
+        found[high <= low] = len(self.partitions)
+        result = np.empty(len(codes), np.int64)
+        result[order] = found
+        return result
+
+    # -- stream phase ------------------------------------------------------------------------------------------------
+
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
+        of = self._blocks_of(codes)
+        self.asked += np.bincount(of, minlength=len(self.asked))
+        if self.asked.sum() > _HALVE_EVERY * len(self.asked) + 100_000:
+            self.asked >>= 1
+        here = [number for number in np.unique(of).tolist() if number in self.blocks or number == len(self.partitions)]
+        for number in here:
+            some = np.flatnonzero(of == number)
+            waiting[some] = False
+            yield from self._from_memory(stream.take(pa.array(some)), codes[some], self.blocks.get(number))
+        self._arriving = of[waiting]
+
+    def _from_memory(self, stream: pa.RecordBatch, codes: Codes, block: Block | None) -> Iterator[pa.RecordBatch]:
+        matched = np.zeros(len(codes), np.bool_)
+        if block is not None and len(block.codes):
+            at = np.searchsorted(block.codes, codes)
+            at[at == len(block.codes)] = 0
+            found = np.flatnonzero(block.codes[at] == codes)
+            group = at[found]
+            exact = self.plan.codec.exact
+            if exact:
+                matched[found] = True
+            if self.output.wants_rows or not exact:
+                left_from = np.arange(len(found))
+                pairs = product_of_groups(
+                    left_from, left_from + 1, block.first[group], block.last[group], self.output.most_rows
+                )
+                for left, right in pairs:
+                    rows = found[left]
+                    if not exact:
+                        same = self.output.same_keys(stream, rows, block.rows[right])
+                        rows, right = rows[same], right[same]
+                        matched[rows] = True
+                    if self.output.wants_rows and len(rows):
+                        yield self.output.pairs(stream, rows, codes[rows], block.rows[right])
+        yield from self.output.settled(stream, matched)
+
+    def _added(self, slots: Any) -> None:
+        self._block_of[slots] = self._arriving
+        self.waiting += np.bincount(self._arriving, minlength=len(self.waiting))
+
+    # -- join phase --------------------------------------------------------------------------------------------------
+
+    def _serve(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read a block; all that wait for it leave, matched or not."""
+        self.stats.sweeps += 1
+        kept: Block | None = None
+        pieces = 0
+        for codes, rows in self.partitions.load(number):
+            distinct, first, last = groups_of(codes)
+            entries = self.table.lookup(distinct)
+            hit = np.flatnonzero(entries >= 0)
+            yield from self.meeting.meet(entries[hit], distinct[hit], first[hit], last[hit], rows)
+            pieces += 1
+            if self._limit:
+                packed = self.store.copy_rows(rows)
+                kept = Block(distinct, first, last, packed.addresses, packed)
+        self._count_reads()
+        slots = np.flatnonzero(self._block_of == number).astype(np.int32)
+        entries = np.unique(self.table.entries_of(slots))
+        yield from self.meeting.settle(slots, self.iteration)
+        self._block_of[slots] = -1
+        self.waiting[number] = 0
+        self.table.remove(entries)
+        if kept is not None and pieces == 1:
+            self._keep(number, kept)
+
+    def _keep(self, number: int, block: Block) -> None:
+        """Keep a block in memory if it is asked for more often than those that must go for it."""
+        while self.block_bytes + block.bytes > self._limit:
+            weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
+            if weakest is None or self.asked[weakest] >= self.asked[number]:
+                return
+            self.block_bytes -= self.blocks.pop(weakest).bytes
+        self.blocks[number] = block
+        self.block_bytes += block.bytes

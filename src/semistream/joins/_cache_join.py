@@ -1,0 +1,42 @@
+"""A queue join with a tuple cache H_R in front: what SSCJ and MOIJ share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from semistream.errors import InvariantError
+from semistream.joins._master_cache import MasterCache, row_cost
+from semistream.joins._queue_join import Mask, QueueJoin
+from semistream.keys import Codes
+
+
+class CacheJoin(QueueJoin):
+    """Stream phase: probe H_R first; only misses wait."""
+
+    cache_share = 0.5  # of what buffers leave
+
+    def _reserve(self, spare: int) -> None:
+        cost = row_cost(self.store, self.plan)
+        rows = int(self.budget.free * self.cache_share) // cost if spare > 0 else 0
+        if rows:
+            self.budget.grant("cache", rows * cost)
+        self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
+
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
+        yield from self.cache.answer(stream, codes, waiting)
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return [*self.output.unmatched_sample, *self.cache.unmatched_sample][:5]
+
+    def check(self) -> None:
+        """As a queue join; and no key is in H_R and H_S at once, which is why nothing waits for a cached key."""
+        super().check()
+        self.cache.check(self.name)
+        both = self.table.lookup(self.cache.codes_held())
+        if (both >= 0).any():
+            raise InvariantError(f"{self.name}: {(both >= 0).sum()} keys are both cached and waiting")
+        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes

@@ -1,0 +1,76 @@
+"""SSCJ / CACHEJOIN (Naeem, Dobbie, Weber 2012; papers/sscj): HYBRIDJOIN behind a cache of frequent master tuples.
+
+Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_R, which every stream tuple probes
+first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R
+that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there. Budget:
+index, disk buffer, output; of the rest half for H_R with its recorder, half for H_S. Cost: as HYBRIDJOIN with w_S
+misses a loop, and w_N = w_S·q/(1 − q) hits that cost a probe; a miss probes H_R too, which the printed cost leaves
+out. Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations. Departures: the
+threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is not full after
+that many; the least frequent is found in a random sample; a key's whole group is cached, so many-to-many works.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan, Prediction
+from semistream.joins._cache_join import CacheJoin
+from semistream.joins._costs import hybrid_prediction
+from semistream.joins._master_cache import row_cost
+from semistream.joins._stream_table import Entries
+from semistream.keys import Codes
+from semistream.rows import Addresses
+
+
+class SemiStreamCacheJoin(CacheJoin):
+    """Frequent master tuples in a cache, the others by HYBRIDJOIN; see the module."""
+
+    name = "sscj"
+    idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.threshold = 1
+        self.evictions = 0
+        self._round_began = 0
+
+    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
+        frequency = self.table.counts(entries)
+        chosen = np.flatnonzero((frequency >= self.threshold) & self.cache.is_new(codes, first, last, rows))
+        if len(chosen):
+            self._admit(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
+        self._adapt()
+
+    def _admit(self, codes: Codes, frequency: Any, first: Any, last: Any, rows: Addresses) -> None:
+        cache = self.cache
+        order = np.argsort(-frequency, kind="stable")  # the most frequent first, as far as there is room
+        sizes = (last - first)[order]
+        need = int(sizes.sum()) - cache.free
+        if need > 0 and cache.rows:
+            weakest = cache.least_frequent(min(cache.keys, need))
+            cache.remove(weakest)
+            self.evictions += len(weakest)
+        order = order[np.cumsum(sizes) <= cache.free]
+        if len(order):
+            cache.put(codes[order], first[order], last[order], rows, self.stats.rows_in)
+
+    def _adapt(self) -> None:
+        """Once a round of n iterations: a higher threshold when many were replaced, a lower one when there is room."""
+        if self.iteration - self._round_began < len(self.partitions):
+            return
+        self._round_began = self.iteration
+        if self.evictions > max(1, self.cache.keys) // 10:
+            self.threshold += 1
+        elif self.cache.free > 0 and self.threshold > 1:
+            self.threshold -= 1
+        self.evictions = 0
+
+    @classmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """See `Join.predict`."""
+        cached = int(max(0, memory_bytes - cls.least_bytes(store, plan)) * cls.cache_share / row_cost(store, plan))
+        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached)

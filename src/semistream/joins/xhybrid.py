@@ -1,0 +1,111 @@
+"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (papers/tuned-x-hybridjoin): HYBRIDJOIN with a
+pinned part.
+
+Idea: R is stored by access frequency, so its first pages serve most of a skewed stream. They stay in memory (pinned);
+the other half of the disk buffer is loaded by index, as in HYBRIDJOIN. Both are probed in every iteration. The tuned
+variant gives the two parts sizes of their own, k swappable and l pinned pages. Budget: index, swappable part, pinned
+part, output; the rest are slots of H. Cost: c_loop = c_IO(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A); w =
+h_S/(n(1 − p_N) + p_N). Invariants: HYBRIDJOIN's; after the pinned probe no waiting key is pinned. Departures: the
+pinned part is probed before the oldest key is chosen, or the load may be wasted. Stores are sorted by key: pinning
+helps when keys are ranks, as in the papers' own experiments; on shuffled keys it is HYBRIDJOIN with less memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan, Prediction
+from semistream.errors import ArgumentError
+from semistream.joins._costs import hybrid_prediction
+from semistream.joins._meeting import groups_of
+from semistream.joins._queue_join import QueueJoin
+
+
+class XHybridJoin(QueueJoin):
+    """The first pages of R stay in memory; see the module."""
+
+    name = "xhybrid"
+    idea = "HYBRIDJOIN whose first pages stay in memory"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self._pinned: tuple[Any, Any, Any, Any, Any] | None = None
+
+    def _reserve(self, spare: int) -> None:
+        size = min(self._pinned_bytes(spare), self.budget.free)
+        self._pinned_pages = size // self.store.page_bytes // 2  # as pages, and as rows taken from them
+        self.budget.grant("pinned", 2 * self._pinned_pages * self.store.page_bytes)
+
+    def _pinned_bytes(self, spare: int) -> int:
+        """As much as the swappable part."""
+        return 2 * self.budget.parts["buffer"] if spare > 0 else 0
+
+    def _pin(self) -> tuple[Any, Any, Any, Any, Any]:
+        """Load the first pages that hold whole groups."""
+        last = int(np.searchsorted(self.partitions.edges, self._pinned_pages, "right")) - 1
+        codes, kept = [np.empty(0, np.uint64)], []
+        for number in range(max(0, last)):
+            for some, rows in self.partitions.load(number):
+                codes.append(some)
+                kept.append(self.store.copy_rows(rows))
+        addresses = np.concatenate([packed.addresses for packed in kept]) if kept else np.empty(0, np.int64)
+        order = np.argsort(np.concatenate(codes), kind="stable")
+        return (*groups_of(np.concatenate(codes)[order]), addresses[order], kept)
+
+    def _disk_phase(self) -> Iterator[pa.RecordBatch]:
+        """Probe the pinned part first; then, if anybody still waits, go on as HYBRIDJOIN."""
+        if self._pinned is None:
+            self._pinned = self._pin()
+        distinct, first, last, rows, _ = self._pinned
+        entries = self.table.lookup(distinct)
+        hit = np.flatnonzero(entries >= 0)
+        if len(hit):
+            self.iteration += 1
+            yield from self.meeting.meet(entries[hit], distinct[hit], first[hit], last[hit], rows)
+            yield from self.meeting.settle(self.table.slots_of(entries[hit]), self.iteration)
+            self.fruitless += 1  # an iteration of its own, without a partition
+            self.table.remove(entries[hit])
+        if self.table.tuples:
+            yield from super()._disk_phase()
+
+    @classmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """See `Join.predict`."""
+        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached=0)
+
+
+@dataclass(frozen=True)
+class TunedXHybridSettings:
+    """Shares of the budget for the pinned and the swappable part."""
+
+    pinned: float = 0.2
+    swappable: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("pinned", "swappable"):
+            if not 0 < getattr(self, name) < 0.9:
+                raise ArgumentError(f"{name}={getattr(self, name)} must be a share between 0 and 0.9")
+
+
+class TunedXHybridJoin(XHybridJoin):
+    """Both parts have sizes of their own; see the module."""
+
+    name = "tuned_xhybrid"
+    idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
+    settings_type = TunedXHybridSettings
+
+    def __init__(
+        self, store: Any, plan: JoinPlan, budget: Budget, settings: TunedXHybridSettings | None = None
+    ) -> None:
+        self.settings = settings or TunedXHybridSettings()
+        self.buffer_share = self.settings.swappable
+        super().__init__(store, plan, budget)
+
+    def _pinned_bytes(self, spare: int) -> int:
+        return int(spare * self.settings.pinned)
