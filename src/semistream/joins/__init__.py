@@ -8,6 +8,7 @@ from semistream.joins.mesh import MeshJoin
 from semistream.joins.moij import MemoryOptimisedIndexJoin
 from semistream.joins.optimised_xhybrid import OptimisedXHybridJoin
 from semistream.joins.partition import PartitionJoin
+from semistream.joins.pcsrj import ParallelCacheJoin
 from semistream.joins.reference import ReferenceJoin
 from semistream.joins.rmesh import RMeshJoin
 from semistream.joins.ssbj import SemiStreamBalancedJoin
@@ -31,6 +32,7 @@ _ALL: tuple[type[Join], ...] = (
     SemiStreamBalancedJoin,
     SemiStreamIndexJoin,
     PartitionJoin,
+    ParallelCacheJoin,
     SweepJoin,
 )
 JOINS: dict[str, type[Join]] = {join.name: join for join in _ALL}

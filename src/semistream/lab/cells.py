@@ -15,7 +15,7 @@ from semistream.errors import SemistreamError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
-PLACE = ("rows", "stream", "batch_rows", "columns", "large", "large_rows")
+PLACE = ("rows", "stream", "batch_rows", "columns")
 
 
 class BenchmarkError(SemistreamError):

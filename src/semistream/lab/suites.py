@@ -23,6 +23,7 @@ from semistream.lab.environment import environment
 from semistream.lab.results import Results, cell_of, check_agreement
 
 CORE_ARMS = ("sweep", "sweep_each", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
+NATIVE = ("plain", "bucketed", "broadcast_stream")
 SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 WHOLE = "200%"  # what `reference` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
@@ -133,26 +134,30 @@ def _core_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]
 
 
 def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    largest = max(settings.batch_rows)
     for size in settings.batch_rows:
         for stream in settings.streams:
-            common = {
-                "rows": settings.rows,
-                "stream": stream,
-                "batch_rows": size,
-                "columns": settings.columns,
-                # Large batches first, alike for all arms: they fill a cache ten times as fast as small ones would, and
-                # cost an arm that scans the master for every batch hardly more.
-                "large": settings.warmup or 4,
-                "large_rows": largest,
-                "warmup": 3 if size >= 1_000_000 else 12,  # Spark's own code is slow until it is compiled
-                "batches": settings.timed_batches(size),
-            }
+            common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": settings.columns}
             yield [
-                (arm, {**common, **budget})
+                (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
                 for arm in settings.arms
                 for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
             ]
+
+
+def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict[str, int]:
+    """Large batches first fill the cache ten times as fast as small ones would; then small ones, until Spark's own code
+    is compiled. Arms that scan the master for every batch, whatever came before, need few of either.
+    """
+    largest = max(settings.batch_rows)
+    if arm in NATIVE:
+        return {"large": 1, "large_rows": largest, "warmup": 2, "batches": settings.batches or 3}
+    filling = settings.warmup or max(1, (24 if stream == "narrow" else 16) * settings.rows // 10 // largest)
+    return {
+        "large": filling,
+        "large_rows": largest,
+        "warmup": 3 if size >= 1_000_000 else 12,
+        "batches": settings.timed_batches(size),
+    }
 
 
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:

@@ -1,0 +1,179 @@
+"""PCSRJ, the parallel cache join (papers/pcsrj): R and S are split by hash of the key, one cache join a node.
+
+Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own
+cache, stream table and disk buffer, and works through its own part of the stream; the rates add up. Budget: every
+node gets an equal share, divided as SSCJ does. Invariants: the nodes together give what one node would; a key is seen
+by one node only. Departures: nodes are threads here (kernels and Arrow release the interpreter's lock) and partitions
+in Spark's ``enrich``. All read the same store by index, so R need not be split on disk. The hash of the key is mixed:
+its parity is skewed where keys are ranks. The printed model doubles cost and numerator and predicts no gain; rates
+are added up instead.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.errors import ArgumentError
+from semistream.joins._output import MOST_ROWS, pieces
+from semistream.joins.sscj import SemiStreamCacheJoin
+from semistream.stats import Stats
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_AHEAD = 4  # batches that wait between the threads
+
+
+@dataclass(frozen=True)
+class PcsrjSettings:
+    """How many nodes."""
+
+    nodes: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= 64:
+            raise ArgumentError(f"nodes={self.nodes} must be from 1 to 64")
+
+
+class ParallelCacheJoin(Join):
+    """One cache join a node; see the module."""
+
+    name = "pcsrj"
+    idea = "the stream split by key over several cache joins that run side by side"
+    settings_type = PcsrjSettings
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
+        super().__init__(store, plan, budget)
+        self.settings = settings or PcsrjSettings()
+        share = budget.total // self.settings.nodes
+        least = SemiStreamCacheJoin.least_bytes(store, plan)
+        nodes = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
+        self.nodes = [SemiStreamCacheJoin(store, plan, Budget(max(share, least))) for _ in range(nodes)]
+        budget.require("nodes", sum(node.budget.peak for node in self.nodes))
+        self.stats.peak_bytes = budget.peak
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `Join.join`."""
+        given: list[queue.Queue[pa.RecordBatch | None]] = [queue.Queue(_AHEAD) for _ in self.nodes]
+        made: queue.Queue[tuple[int, Any]] = queue.Queue(_AHEAD * len(self.nodes))
+        stop = threading.Event()
+        before = [node.stats.copy() for node in self.nodes]
+        threads = [
+            threading.Thread(target=_run, args=(number, node, given[number], made, stop), daemon=True)
+            for number, node in enumerate(self.nodes)
+        ]
+        feeder = threading.Thread(target=self._feed, args=(batches, given, made, stop), daemon=True)
+        for thread in (*threads, feeder):
+            thread.start()
+        try:
+            running = len(threads)
+            while running:
+                _, item = made.get()
+                if item is None:
+                    running -= 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield item
+        finally:
+            stop.set()
+            for thread in (*threads, feeder):
+                while thread.is_alive():
+                    _drain(made)
+                    thread.join(0.01)
+            for node, old in zip(self.nodes, before, strict=True):
+                self._add(node.stats.since(old))
+
+    def _feed(self, batches: Iterable[pa.RecordBatch], given: Any, made: Any, stop: threading.Event) -> None:
+        """Send every tuple to the node of its key; those without a key to the first."""
+        try:
+            for batch in batches:
+                for piece in pieces(batch, MOST_ROWS, self.plan.stream):
+                    columns = [piece.column(name) for name in self.plan.stream_keys]
+                    codes, valid = self.plan.codec.encode(columns)
+                    node = ((codes * _MIX) >> np.uint64(40)) % np.uint64(len(self.nodes))
+                    node[~valid] = 0
+                    for number, one in enumerate(given):
+                        some = piece.take(pa.array(np.flatnonzero(node == number)))
+                        if some.num_rows and not _put(one, some, stop):
+                            return
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
+            _put(made, (-1, error), stop)
+        finally:
+            for one in given:
+                _put(one, None, stop)
+
+    def _add(self, stats: Stats) -> None:
+        total = self.stats + stats
+        for field in fields(Stats):
+            if field.name not in ("peak_bytes", "cached_rows", "cached_bytes"):
+                setattr(self.stats, field.name, getattr(total, field.name))
+        self.stats.cached_rows = sum(node.cache.rows for node in self.nodes)
+        self.stats.cached_bytes = sum(node.cache.used_bytes for node in self.nodes)
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return [key for node in self.nodes for key in node.unmatched_sample][:5]
+
+    def check(self) -> None:
+        """Accounting, and every node's own invariants."""
+        super().check()
+        for node in self.nodes:
+            node.check()
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        return SemiStreamCacheJoin.least_bytes(store, plan)
+
+    @classmethod
+    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+        """Rates of the nodes, added up."""
+        one = SemiStreamCacheJoin.predict(store, plan, max(memory_bytes // 2, cls.least_bytes(store, plan)), skew)
+        return Prediction(2 * one.rows_per_second, one.hit_ratio, one.parts, f"a node of two: {one.remark}")
+
+
+def _run(number: int, node: Join, given: Any, made: Any, stop: threading.Event) -> None:
+    """One node's thread."""
+    try:
+        for batch in node.join(iter(lambda: _get(given, stop), None)):
+            if not _put(made, (number, batch), stop):
+                return
+        _put(made, (number, None), stop)
+    except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
+        _put(made, (number, error), stop)
+
+
+def _put(where: Any, what: Any, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            where.put(what, timeout=0.05)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def _get(where: Any, stop: threading.Event) -> Any:
+    while not stop.is_set():
+        try:
+            return where.get(timeout=0.05)
+        except queue.Empty:
+            continue
+    return None
+
+
+def _drain(where: Any) -> None:
+    try:
+        while True:
+            where.get_nowait()
+    except queue.Empty:
+        pass

@@ -1,0 +1,184 @@
+"""The papers' joins beside each other: their invariants while they run, and the order they are known for.
+
+Counts only: stream tuples a read of R, evictions, waits in iterations. None of them depends on the machine's mood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream import MasterStore, make_join
+from semistream.errors import ArgumentError
+from semistream.joins import JOINS
+from semistream.joins.amesh import AmeshSettings
+from semistream.joins.moij import MoijSettings
+from semistream.joins.rmesh import RmeshSettings
+from semistream.workloads.zipf import ZipfWorkload
+from tests.tables import assert_same_rows, table_of
+
+ROWS = 60_000
+QUEUE_JOINS = ("hybrid", "xhybrid", "tuned_xhybrid", "optimised_xhybrid", "sscj", "moij")
+SCAN_JOINS = ("mesh", "rmesh", "ssbj")
+
+
+@pytest.fixture(scope="module")
+def load() -> ZipfWorkload:
+    return ZipfWorkload(ROWS)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, load: ZipfWorkload) -> MasterStore:
+    return MasterStore.build(load.master(), tmp_path_factory.mktemp("papers") / "s", key="key")
+
+
+def stream_of(load: ZipfWorkload, rows: int, step: int = 3_000) -> Iterator[pa.RecordBatch]:
+    return (load.stream(start, step) for start in range(0, rows, step))
+
+
+def made(store: MasterStore, load: ZipfWorkload, name: str, memory: str = "5%", settings: Any = None) -> Any:
+    options: dict[str, Any] = {"memory": memory, "algorithm": name, "columns": ["price"], "settings": settings}
+    return make_join(load.stream(0, 1).schema, store, on="key", **options)
+
+
+@pytest.mark.parametrize("name", QUEUE_JOINS)
+def test_slots_add_up_all_the_time(store: MasterStore, load: ZipfWorkload, name: str) -> None:
+    join = made(store, load, name)
+    for number, _ in enumerate(join.join(stream_of(load, 60_000))):
+        assert join.table.free + join.table.tuples == join.table.capacity
+        assert join.room >= 0
+        if number % 20 == 0:
+            join.table.check(name)
+        if name in ("sscj", "moij", "optimised_xhybrid"):
+            assert not (join.table.lookup(join.cache.codes_held()) >= 0).any(), "a key is cached and waits"
+    join.check()
+    assert join.meeting.waits.longest <= len(join.partitions) + join.fruitless
+
+
+@pytest.mark.parametrize("name", SCAN_JOINS)
+def test_a_packet_meets_every_chunk_once(store: MasterStore, load: ZipfWorkload, name: str) -> None:
+    join = made(store, load, name)
+    table = table_of(list(join.join(stream_of(load, 21_000))), join.plan.output)
+    assert table.num_rows == 21_000
+    join.check()
+    waits = join.meeting.waits
+    assert waits.longest == len(join.partitions)
+    if name == "mesh":
+        assert waits.mean == len(join.partitions)
+
+
+def test_rmesh_of_one_segment_is_mesh(store: MasterStore, load: ZipfWorkload) -> None:
+    """Step by step: the same batches in the same order, the same reads."""
+    mesh = made(store, load, "mesh")
+    rmesh = made(store, load, "rmesh", settings=RmeshSettings(segments=1))
+    for ours, theirs in zip(mesh.join(stream_of(load, 12_000)), rmesh.join(stream_of(load, 12_000)), strict=True):
+        assert ours.equals(theirs)
+        assert (mesh.iteration, mesh.at, mesh.table.tuples) == (rmesh.iteration, rmesh.at, rmesh.table.tuples)
+    assert mesh.stats == rmesh.stats
+
+
+def test_rmesh_reads_less_often(store: MasterStore, load: ZipfWorkload) -> None:
+    joins = [made(store, load, "rmesh", "50%", settings=RmeshSettings(segments=n)) for n in (1, 4)]
+    for join in joins:
+        assert sum(batch.num_rows for batch in join.join(stream_of(load, 12_000))) == 12_000
+        join.check()
+    assert len(joins[1].partitions) > 3 * len(joins[0].partitions)
+    assert joins[1].stats.sweeps <= 1.3 * joins[0].stats.sweeps
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_schedule_meets_every_page_once(store: MasterStore, load: ZipfWorkload, seed: int) -> None:
+    """AMESHJOIN: whatever w and b do meanwhile, the rows are the same."""
+    chooser = np.random.default_rng(seed)
+    plan = [(int(w), int(b)) for w, b in zip(chooser.integers(0, 4000, 997), chooser.integers(1, 40, 997), strict=True)]
+    join = made(store, load, "amesh", settings=AmeshSettings(schedule=lambda step: plan[step % 997]))
+    rows = table_of(list(join.join(stream_of(load, 6_000))), join.plan.output)
+    join.check()
+    right = made(store, load, "reference", "400%")
+    assert_same_rows(rows, table_of(list(right.join(stream_of(load, 6_000))), right.plan.output))
+
+
+def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
+    """Example 3.1: three pages; w = 1, b = 1, 1, 2. Which packets wait after each loop, and how much they have met."""
+    rows = [f"{n:01200d}" for n in range(9)]  # three rows a page
+    store = MasterStore.build(pa.table({"id": range(9), "text": rows}), tmp_path / "s", key="id")
+    assert store.pages == 3
+    stream = pa.record_batch({"id": [0, 3, 6]})
+    steps = {1: (1, 1), 2: (1, 1), 3: (1, 2)}
+    join = make_join(
+        stream.schema,
+        store,
+        on="id",
+        memory="1MB",
+        algorithm="amesh",
+        settings=AmeshSettings(schedule=lambda step: steps.get(step, (1, 1))),
+    )
+    seen: list[tuple[int, list[int]]] = []
+    done = join._pages
+
+    def watched(count: int) -> Iterator[pa.RecordBatch]:
+        yield from done(count)
+        seen.append((join.at, [join.pages_done - came for _, came in join.packets]))
+
+    join._pages = watched  # type: ignore[attr-defined]
+    assert sum(batch.num_rows for batch in join.join([stream])) == 3
+    # After loop 1: s0 has met p0. After 2: s0 p0 p1, s1 p1. After 3: s0 and s1 are gone, s2 has met p2 and p0.
+    assert seen[:3] == [(1, [1]), (2, [2, 1]), (1, [2])]
+    join.check()
+
+
+def test_the_printed_eviction_thrashes(store: MasterStore, load: ZipfWorkload) -> None:
+    """MOIJ as printed throws out what it has just admitted; the corrected rule keeps it and needs fewer reads."""
+    found = {}
+    for rule in ("printed", "corrected"):
+        join = made(store, load, "moij", settings=MoijSettings(eviction=rule))
+        for _ in join.join(stream_of(load, 150_000)):
+            pass
+        join.check()
+        found[rule] = (join.evictions, join.stats.rows_in / join.stats.sweeps)
+    print(found)
+    assert found["printed"][0] > 2 * found["corrected"][0]
+    assert found["corrected"][1] > 1.2 * found["printed"][1]
+
+
+def test_moij_caches_next_to_nothing_of_a_uniform_stream(store: MasterStore) -> None:
+    load = ZipfWorkload(ROWS, skew=0.0)
+    join = made(store, load, "moij")
+    for _ in join.join(stream_of(load, 60_000)):
+        pass
+    assert join.cache.rows < 0.02 * ROWS
+
+
+def test_tuples_a_read_at_skew_one(store: MasterStore, load: ZipfWorkload) -> None:
+    """The order that the papers report."""
+    found = {}
+    for name in ("mesh", "hybrid", "sscj", "moij"):
+        join = made(store, load, name)
+        for _ in join.join(stream_of(load, 150_000)):
+            pass
+        found[name] = join.stats.rows_in / join.stats.sweeps
+    print(found)
+    assert found["mesh"] < found["hybrid"] < found["sscj"]
+    assert found["hybrid"] < found["moij"]
+
+
+def test_settings_are_checked(store: MasterStore, load: ZipfWorkload) -> None:
+    with pytest.raises(ArgumentError, match="eviction='never' is not known; choose one of 'corrected', 'printed'"):
+        MoijSettings(eviction="never")
+    with pytest.raises(ArgumentError, match="segments=0 must be at least 1"):
+        RmeshSettings(segments=0)
+    with pytest.raises(ArgumentError, match="do not suit algorithm 'mesh', which takes none"):
+        made(store, load, "mesh", settings=MoijSettings())
+
+
+def test_every_join_says_what_it_is() -> None:
+    for name, join in JOINS.items():
+        assert join.name == name
+        assert join.idea
+        module = __import__(join.__module__, fromlist=["__doc__"]).__doc__ or ""
+        assert "Budget:" in module, f"{name}: its file does not say how it divides the budget"
