@@ -1,9 +1,10 @@
 """R-MESHJOIN (Naeem and others 2010), reconstructed from its description in later papers: MESHJOIN in smaller steps.
 
 Idea: the disk buffer of b pages is cut into l segments. One read fills it, then l steps of w tuples go by, each with
-one segment; so packets are smaller and tuples wait for R in finer steps, at the same number of reads. Budget, cost
-and invariants are MESHJOIN's, with l·N_R/b cells in the queue; ``segments=1`` is MESHJOIN, step by step. Departures:
-segments that end within a level of the store, or groups larger than the buffer, are read one by one.
+one segment; so packets are smaller and tuples wait for R in finer steps, at the same number of reads. Budget: as
+MESHJOIN. Cost and invariants are MESHJOIN's, with l·N_R/b cells in the queue; ``segments=1`` is MESHJOIN, step by
+step. Departures: segments that end within a level of the store, or groups larger than the buffer, are read one by
+one.
 """
 
 from __future__ import annotations

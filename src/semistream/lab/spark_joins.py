@@ -43,13 +43,12 @@ class Arm:
         """What is done to a batch in `foreachBatch`."""
         return batch
 
-    def counting(self, stream: DataFrame) -> DataFrame | None:
-        """The frame that also counts, for a second query; None when there is nothing to count."""
-        del stream
-        return None
+    def counting(self, stream: DataFrame) -> DataFrame:
+        """The frame of the rehearsal, with counters if there are any."""
+        return self.whole(stream)
 
     def details(self, timed: range) -> dict[str, Any]:
-        """What that query counted; ``timed`` are the numbers of the timed batches."""
+        """What the rehearsal counted; ``timed`` are the numbers of the timed batches."""
         del timed
         return {}
 
@@ -130,14 +129,14 @@ class Semistream(Arm):
         self.metrics = Metrics(spark, self.run_log)
 
     def whole(self, stream: DataFrame) -> DataFrame:
-        """See `Arm.whole`."""
-        return self._enriched(stream)
-
-    def counting(self, stream: DataFrame) -> DataFrame:
-        """See `Arm.counting`; the cache of the timed query goes first, so that this one fills its own."""
+        """See `Arm.whole`; the cache of the rehearsal goes first, so that this query fills its own."""
         from semistream.spark.shared import remove_files
 
         remove_files(str(self.spark.sparkContext.applicationId))
+        return self._enriched(stream)
+
+    def counting(self, stream: DataFrame) -> DataFrame:
+        """See `Arm.counting`."""
         return self._enriched(stream, metrics=self.metrics)
 
     def _enriched(self, stream: DataFrame, **more: Any) -> DataFrame:
