@@ -110,7 +110,7 @@ def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
     assert store.pages == 3
     stream = pa.record_batch({"id": [0, 3, 6]})
     steps = {1: (1, 1), 2: (1, 1), 3: (1, 2)}
-    join = make_join(
+    join: Any = make_join(
         stream.schema,
         store,
         on="id",
@@ -125,7 +125,7 @@ def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
         yield from done(count)
         seen.append((join.at, [join.pages_done - came for _, came in join.packets]))
 
-    join._pages = watched  # type: ignore[attr-defined]
+    join._pages = watched
     assert sum(batch.num_rows for batch in join.join([stream])) == 3
     # After loop 1: s0 has met p0. After 2: s0 p0 p1, s1 p1. After 3: s0 and s1 are gone, s2 has met p2 and p0.
     assert seen[:3] == [(1, [1]), (2, [2, 1]), (1, [2])]
