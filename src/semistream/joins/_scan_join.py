@@ -111,7 +111,7 @@ class ScanJoin(Join):
         try:
             while not (source.ended and self.table.tuples == 0):
                 self.iteration += 1
-                if len(self.queue) == len(self.partitions):
+                if len(self.queue) == max(1, len(self.partitions)):  # an empty R is met at once
                     yield from self._expire(self.queue.popleft())
                 yield from self._arrive(source, min(self.w, self.table.free))
                 self.queue.append(np.concatenate(self._packet) if self._packet else _NOBODY)
@@ -190,7 +190,7 @@ class ScanJoin(Join):
         self.table.check(self.name)
         if self.table.tuples:
             raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
-        if self.meeting.waits.longest > len(self.partitions):
+        if self.meeting.waits.longest > max(1, len(self.partitions)):
             raise InvariantError(
                 f"{self.name}: a tuple waited {self.meeting.waits.longest} steps, R has {len(self.partitions)} chunks"
             )
