@@ -80,10 +80,6 @@ class Metrics:
         stats = Stats()
         for report in reports:
             stats = stats + Stats(**json.loads(report))
-        with self._lock:
-            self.last = stats
-            self.total = self.total + stats
-            self.batches += 1
         seconds = about.get("seconds")
         rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
         _log.info(
@@ -101,6 +97,10 @@ class Metrics:
             line = {"time": time.time(), **about, **stats.as_dict(), "hit_ratio": round(stats.hit_ratio, 6)}
             with self._run_log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+        with self._lock:  # last: who waits for a batch finds its line in the log
+            self.last = stats
+            self.total = self.total + stats
+            self.batches += 1
         stats.check(f"batch {about.get('batch')}")
 
     def progressed(self, progress: Any) -> None:
