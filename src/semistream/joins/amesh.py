@@ -1,4 +1,4 @@
-"""AMESHJOIN (papers/meshjoin, section 3.3): MESHJOIN whose w and b change in flight.
+"""AMESHJOIN (same paper as MESHJOIN, section 3.3): MESHJOIN whose w and b change in flight.
 
 Idea: a packet remembers where the scan stood when it came. After every page the scan looks whether it has come round
 to the page before that; then the packet has met all of R, whatever w and b were meanwhile. So a tuner can follow the

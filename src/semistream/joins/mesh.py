@@ -1,4 +1,4 @@
-"""MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008; papers/meshjoin): the first semi-stream
+"""MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008): the first semi-stream
 join.
 
 Idea: R is scanned cyclically, b pages a step; w stream tuples enter with every step and stay until the scan has come

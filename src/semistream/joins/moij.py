@@ -1,4 +1,4 @@
-"""MOIJ, the memory-optimised index join (Naeem, Mirza and others; papers/moij): cache a key when that saves memory.
+"""MOIJ, the memory-optimised index join (Naeem, Mirza and others): cache a key when that saves memory.
 
 Idea: SSCJ with one pool of memory. Caching key j costs its m_j tuples of R and saves the n_j stream tuples that would
 wait for it, so j is cached when m_j·v_R < n_j·v_S, whatever the number of its matches; many-to-many is the normal

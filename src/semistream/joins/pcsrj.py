@@ -1,4 +1,4 @@
-"""PCSRJ, the parallel cache join (papers/pcsrj): R and S are split by hash of the key, one cache join a node.
+"""PCSRJ, the parallel cache join: R and S are split by hash of the key, one cache join a node.
 
 Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own
 cache, stream table and disk buffer, and works through its own part of the stream; the rates add up. Budget: every

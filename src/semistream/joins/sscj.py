@@ -1,4 +1,4 @@
-"""SSCJ / CACHEJOIN (Naeem, Dobbie, Weber 2012; papers/sscj): HYBRIDJOIN behind a cache of frequent master tuples.
+"""SSCJ / CACHEJOIN (Naeem, Weber, Dobbie, Lutteroth): HYBRIDJOIN behind a cache of frequent master tuples.
 
 Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_R, which every stream tuple probes
 first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R

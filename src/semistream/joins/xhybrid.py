@@ -1,4 +1,4 @@
-"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (papers/tuned-x-hybridjoin): HYBRIDJOIN with a
+"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (Naeem): HYBRIDJOIN with a
 pinned part.
 
 Idea: R is stored by access frequency, so its first pages serve most of a skewed stream. They stay in memory (pinned);
