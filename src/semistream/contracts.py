@@ -174,9 +174,24 @@ class Join(ABC):
         self.budget = budget
         self.stats = Stats(master_version=store.version)
 
-    @abstractmethod
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream: pulls batches when it wants them, and has given out everything when they end."""
+        """Join a stream: pulls batches when it wants them, and has given out everything when they end.
+
+        A stream that is abandoned, by its reader or by an error, leaves nothing behind for the next one.
+        """
+        try:
+            yield from self._run(batches)
+        except BaseException:
+            self._start_afresh()
+            raise
+
+    @abstractmethod
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The algorithm; yields batches of the plan's output, in any order."""
+
+    def _start_afresh(self) -> None:
+        """Forget rows that have not been given out, as if they had never come."""
+        self.stats.rows_in = self.stats.matched + self.stats.unmatched
 
     @classmethod
     @abstractmethod

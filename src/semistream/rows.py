@@ -219,16 +219,13 @@ class Projection:
             kernels.measure_projection(rows, self.columns, source.widths, source.slots, source.previous, lengths)
         return lengths
 
-    def apply(self, rows: Addresses) -> PackedRows:
-        """Copy the rows; one kernel call for all of them."""
+    def copy_to(self, rows: Addresses, targets: Addresses) -> None:
+        """Copy each row to its target; one kernel call for all of them."""
         from semistream.kernels import rows as kernels
 
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(self.lengths(rows), out=offsets[1:])
-        buffer = np.empty(int(offsets[-1]), np.uint8)
         source, target = self.source, self.target
         kernels.project(
-            rows,
+            np.ascontiguousarray(rows),
             self.columns,
             source.widths,
             source.slots,
@@ -236,8 +233,15 @@ class Projection:
             source.head,
             target.slots,
             target.head,
-            offsets[:-1] + address_of(buffer),
+            targets,
         )
+
+    def apply(self, rows: Addresses) -> PackedRows:
+        """Copy the rows one after the other."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.lengths(rows), out=offsets[1:])
+        buffer = np.empty(int(offsets[-1]), np.uint8)
+        self.copy_to(rows, offsets[:-1] + address_of(buffer))
         return PackedRows(buffer, offsets)
 
 

@@ -17,9 +17,12 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import JoinPlan
+from semistream.errors import InvariantError
 from semistream.joins._groups import product_of_groups
 from semistream.joins._meeting import groups_of
-from semistream.joins._queue_join import Mask, QueueJoin
+from semistream.joins._multimap import Slots
+from semistream.joins._queue_join import QueueJoin
+from semistream.joins._waiting_join import Mask, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows
 
@@ -74,9 +77,10 @@ class BlockJoin(QueueJoin):
 
     # -- stream phase ------------------------------------------------------------------------------------------------
 
-    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         of = self._blocks_of(codes)
-        self.asked += np.bincount(of, minlength=len(self.asked))
+        if not again:
+            self.asked += np.bincount(of, minlength=len(self.asked))
         if self.asked.sum() > _HALVE_EVERY * len(self.asked) + 100_000:
             self.asked >>= 1
         here = [number for number in np.unique(of).tolist() if number in self.blocks or number == len(self.partitions)]
@@ -111,26 +115,26 @@ class BlockJoin(QueueJoin):
                         yield self.output.pairs(stream, rows, codes[rows], block.rows[right])
         yield from self.output.settled(stream, matched)
 
-    def _added(self, slots: Any) -> None:
+    def _added(self, slots: Slots) -> None:
         self._block_of[slots] = self._arriving
         self.waiting += np.bincount(self._arriving, minlength=len(self.waiting))
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self._block_of[:] = -1
+        self.waiting[:] = 0
 
     # -- join phase --------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read a block; all that wait for it leave, matched or not."""
+        """Read a block; all that wait for it leave, matched or not. It may stay in memory."""
         self.stats.sweeps += 1
-        kept: Block | None = None
-        pieces = 0
+        whole = self.partitions.in_one_piece(number)
         for codes, rows in self.partitions.load(number):
-            distinct, first, last = groups_of(codes)
-            entries = self.table.lookup(distinct)
-            hit = np.flatnonzero(entries >= 0)
-            yield from self.meeting.meet(entries[hit], distinct[hit], first[hit], last[hit], rows)
-            pieces += 1
-            if self._limit:
+            yield from self._meet(codes, rows, whole=False)
+            if whole and self._may_stay(number, self._size(len(rows))):
                 packed = self.store.copy_rows(rows)
-                kept = Block(distinct, first, last, packed.addresses, packed)
+                self._keep(number, Block(*groups_of(codes), packed.addresses, packed))
         self._count_reads()
         slots = np.flatnonzero(self._block_of == number).astype(np.int32)
         entries = np.unique(self.table.entries_of(slots))
@@ -138,11 +142,20 @@ class BlockJoin(QueueJoin):
         self._block_of[slots] = -1
         self.waiting[number] = 0
         self.table.remove(entries)
-        if kept is not None and pieces == 1:
-            self._keep(number, kept)
+
+    def _size(self, rows: int) -> int:
+        """About what a block of so many rows takes in memory."""
+        return int(rows * (self.store.row_bytes + 40) + 512)
+
+    def _may_stay(self, number: int, size: int) -> bool:
+        """Is there room for it, or does one that is asked for less often lie there?"""
+        if self.block_bytes + size <= self._limit:
+            return True
+        weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
+        return weakest is not None and bool(self.asked[weakest] < self.asked[number])
 
     def _keep(self, number: int, block: Block) -> None:
-        """Keep a block in memory if it is asked for more often than those that must go for it."""
+        """Let those go that are asked for less often, until there is room."""
         while self.block_bytes + block.bytes > self._limit:
             weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
             if weakest is None or self.asked[weakest] >= self.asked[number]:
@@ -150,3 +163,9 @@ class BlockJoin(QueueJoin):
             self.block_bytes -= self.blocks.pop(weakest).bytes
         self.blocks[number] = block
         self.block_bytes += block.bytes
+
+    def check(self) -> None:
+        """As every waiting join; nobody is counted as waiting for a block. When a tuple leaves, the subclass says."""
+        WaitingJoin.check(self)
+        if self.waiting.any() or (self._block_of >= 0).any():
+            raise InvariantError(f"{self.name}: {int(self.waiting.sum())} tuples are counted as waiting for a block")

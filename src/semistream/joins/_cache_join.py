@@ -1,4 +1,4 @@
-"""A queue join with a tuple cache H_R in front: what SSCJ and MOIJ share."""
+"""A tuple cache H_R in front: SSCJ and MOIJ have HYBRIDJOIN's loop behind it, SSBJ has MESHJOIN's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from semistream.errors import InvariantError
 from semistream.joins._master_cache import MasterCache, row_cost
-from semistream.joins._queue_join import Mask, QueueJoin
+from semistream.joins._queue_join import QueueJoin
+from semistream.joins._waiting_join import Mask, WaitingJoin
 from semistream.keys import Codes
 
 
-class CacheJoin(QueueJoin):
+class CacheFirst(WaitingJoin):
     """Stream phase: probe H_R first; only misses wait."""
 
     cache_share = 0.5  # of what buffers leave
@@ -24,7 +25,8 @@ class CacheJoin(QueueJoin):
             self.budget.grant("cache", rows * cost)
         self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
 
-    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+        del again
         yield from self.cache.answer(stream, codes, waiting)
 
     @property
@@ -33,10 +35,18 @@ class CacheJoin(QueueJoin):
         return [*self.output.unmatched_sample, *self.cache.unmatched_sample][:5]
 
     def check(self) -> None:
-        """As a queue join; and no key is in H_R and H_S at once, which is why nothing waits for a cached key."""
+        """As the join behind the cache; and the cache is whole."""
         super().check()
         self.cache.check(self.name)
+        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+
+
+class CacheJoin(CacheFirst, QueueJoin):
+    """The cache in front of HYBRIDJOIN."""
+
+    def check(self) -> None:
+        """As above; and no key is in H_R and H_S at once, which is why nothing waits for a cached key."""
+        super().check()
         both = self.table.lookup(self.cache.codes_held())
         if (both >= 0).any():
             raise InvariantError(f"{self.name}: {(both >= 0).sum()} keys are both cached and waiting")
-        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes

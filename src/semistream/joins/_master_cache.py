@@ -14,13 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.contracts import JoinPlan
-from semistream.errors import InvariantError
+from semistream.joins._multimap import Entries, Multimap, Slots
 from semistream.joins._output import Output
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection, address_of
 from semistream.stats import Stats
 
-Entries = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
@@ -39,63 +38,31 @@ def row_cost(store: Any, plan: JoinPlan) -> int:
     return cell_bytes(store, plan) + _ENTRY_BYTES
 
 
-class MasterCache:
+class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
     def __init__(self, store: Any, plan: JoinPlan, rows: int, stats: Stats, most_rows: int) -> None:
-        from semistream.kernels import multimap
-
-        self._kernels = multimap
+        super().__init__(rows)
         self.projection = Projection(store.layout, plan.needed)
         self.cell = cell_bytes(store, plan)
-        self.capacity = rows
-        self._state = np.array([rows, rows, -1, -1], np.int64)
-        self._buckets = np.full(1 << max(3, int(rows).bit_length()), -1, np.int32)
-        self._codes = np.empty(rows, np.uint64)
-        self._keys = np.zeros((rows, multimap.KEY_FIELDS), np.int32)
-        self._slots = np.empty((rows, multimap.SLOT_FIELDS), np.int32)
-        self._free_slots = np.arange(rows, dtype=np.int32)[::-1].copy()
-        self._free_keys = self._free_slots.copy()
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)
         self._arena = np.empty(max(1, rows * self.cell), np.uint8)
-        self._base = address_of(self._arena)
         self._output = Output(plan, self.projection.target, stats, most_rows)
         self._chooser = np.random.default_rng(1)
-
-    # -- size --------------------------------------------------------------------------------------------------------
-
-    @property
-    def free(self) -> int:
-        """Rows that still fit."""
-        return int(self._state[self._kernels.FREE_SLOTS])
 
     @property
     def rows(self) -> int:
         """Rows held."""
-        return self.capacity - self.free
-
-    @property
-    def keys(self) -> int:
-        """Keys held."""
-        return self.capacity - int(self._state[self._kernels.FREE_KEYS])
+        return self.used
 
     @property
     def used_bytes(self) -> int:
         """What the rows held take."""
         return self.rows * (self.cell + _ENTRY_BYTES)
 
-    # -- using -------------------------------------------------------------------------------------------------------
-
-    def lookup(self, codes: Codes) -> Entries:
-        """The entry of each code, or -1."""
-        found = np.empty(len(codes), np.int64)
-        self._kernels.lookup(self._buckets, self._codes, self._keys, np.ascontiguousarray(codes), found)
-        return found
-
-    def sizes(self, entries: Entries) -> npt.NDArray[np.int64]:
-        """How many rows each of these keys has."""
-        return self._keys[entries, self._kernels.COUNT].astype(np.int64)
+    def _addresses(self, slots: Slots) -> Addresses:
+        return address_of(self._arena) + slots.astype(np.int64) * self.cell
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
         """Give out all stream tuples whose key is here, and clear ``waiting`` for them."""
@@ -110,11 +77,8 @@ class MasterCache:
         np.add.at(self.hits, found, 1)
         output, matched = self._output, np.ones(len(hit), np.bool_)
         if output.wants_rows or not output.plan.codec.exact:
-            sizes = self.sizes(found)
-            slots = np.empty(int(sizes.sum()), np.int32)
-            self._kernels.list_slots(self._keys, self._slots, found, slots)
-            of = np.repeat(np.arange(len(hit)), sizes)
-            rows = self._base + slots.astype(np.int64) * self.cell
+            of = np.repeat(np.arange(len(hit)), self.counts(found))
+            rows = self._addresses(self.slots_of(found))
             if not output.plan.codec.exact:
                 same = output.same_keys(stream, hit[of], rows)
                 of, rows = of[same], rows[same]
@@ -141,36 +105,14 @@ class MasterCache:
 
     def put(self, codes: Codes, first: Any, last: Any, rows: Addresses, now: int) -> None:
         """Add whole groups, rows[first[i]:last[i]] of codes[i]; none of them may be here, all must fit."""
-        from semistream.kernels import rows as kernels
-
         sizes = last - first
         within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        chosen = np.ascontiguousarray(rows[np.repeat(first, sizes) + within])
-        slots = np.empty(len(chosen), np.int32)
-        self._kernels.insert(*self._parts, np.repeat(codes, sizes), slots)
-        source, target = self.projection.source, self.projection.target
-        kernels.project(
-            chosen,
-            self.projection.columns,
-            source.widths,
-            source.slots,
-            source.previous,
-            source.head,
-            target.slots,
-            target.head,
-            self._base + slots.astype(np.int64) * self.cell,
-        )
+        chosen = rows[np.repeat(first, sizes) + within]
+        slots = self.insert(np.repeat(codes, sizes))
+        self.projection.copy_to(chosen, self._addresses(slots))
         entries = self.lookup(codes)
         self.hits[entries] = 0
         self.since[entries] = now
-
-    def remove(self, entries: Entries) -> None:
-        """Forget keys with all their rows."""
-        self._kernels.remove_keys(*self._parts, np.ascontiguousarray(entries))
-
-    def live(self) -> Entries:
-        """All entries in use."""
-        return np.flatnonzero(self._keys[:, self._kernels.COUNT] > 0)
 
     def least_frequent(self, count: int) -> Entries:
         """About the ``count`` entries with the fewest hits: the best of a sample eight times as large."""
@@ -181,30 +123,6 @@ class MasterCache:
         return places
 
     @property
-    def _parts(self) -> tuple[Any, ...]:
-        return (
-            self._state,
-            self._buckets,
-            self._codes,
-            self._keys,
-            self._slots,
-            self._free_slots,
-            self._free_keys,
-        )
-
-    @property
     def unmatched_sample(self) -> list[object]:
         """A few keys whose code is here, but not they."""
         return self._output.unmatched_sample
-
-    def codes_held(self) -> Codes:
-        """The codes of all keys held."""
-        return self._codes[self.live()]
-
-    def check(self, what: str) -> None:
-        """Every row is reachable by its key, and free places add up."""
-        found = np.zeros(4, np.int64)
-        self._kernels.census(self._state, self._buckets, self._keys, self._slots, found)
-        keys, rows, _, wrong = found.tolist()
-        if wrong or keys != self.keys or rows != self.rows:
-            raise InvariantError(f"{what}: H_R counts {self.rows} rows of {self.keys} keys, found are {rows} of {keys}")

@@ -9,34 +9,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.joins._groups import Indices, product_of_groups
+from semistream.joins._multimap import Entries, Slots
 from semistream.joins._output import Output
-from semistream.joins._stream_table import Entries, Slots, StreamTable
+from semistream.joins._stream_table import StreamTable
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
 
 class Waits:
-    """How long tuples waited, in iterations."""
+    """How long tuples waited, in iterations and in seconds."""
 
     def __init__(self) -> None:
         self.tuples = 0
         self.iterations = 0
         self.longest = 0
+        self.seconds = 0.0
+        self.longest_seconds = 0.0
 
-    def add(self, waited: Indices) -> None:
-        """Some tuples leave after so many iterations each."""
-        if len(waited):
-            self.tuples += len(waited)
-            self.iterations += int(waited.sum())
-            self.longest = max(self.longest, int(waited.max()))
+    def add(self, iterations: Indices, seconds: npt.NDArray[np.float64]) -> None:
+        """Some tuples leave after so many iterations and seconds each."""
+        if len(iterations):
+            self.tuples += len(iterations)
+            self.iterations += int(iterations.sum())
+            self.longest = max(self.longest, int(iterations.max()))
+            self.seconds += float(seconds.sum())
+            self.longest_seconds = max(self.longest_seconds, float(seconds.max()))
 
     @property
     def mean(self) -> float:
-        """The mean wait."""
+        """The mean wait in iterations."""
         return self.iterations / self.tuples if self.tuples else 0.0
+
+    @property
+    def mean_seconds(self) -> float:
+        """The mean wait in seconds."""
+        return self.seconds / self.tuples if self.tuples else 0.0
 
 
 def groups_of(codes: Codes) -> tuple[Codes, Indices, Indices]:
@@ -68,8 +79,9 @@ class Meeting:
         if exact and not output.wants_rows:
             table.matched[slots] = True
             return
-        ends = np.cumsum(table.counts(entries))
-        begins = ends - table.counts(entries)
+        counts = table.counts(entries)
+        ends = np.cumsum(counts)
+        begins = ends - counts
         for start in range(0, len(slots), output.most_rows):
             end = min(len(slots), start + output.most_rows)
             some = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
@@ -88,7 +100,8 @@ class Meeting:
     def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
         """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
         most = self.output.most_rows
-        self.waits.add(iteration - self.table.born[slots].astype(np.int64))
+        table = self.table
+        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
         for start in range(0, len(slots), most):
             some = slots[start : start + most]
             matched = self.table.matched[some]

@@ -7,19 +7,17 @@ half of their rows have left; they are charged three times, for the block, its g
 
 from __future__ import annotations
 
-from typing import Any
+import time
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import InvariantError
+from semistream.joins._multimap import Entries, Multimap, Slots
 from semistream.keys import Codes
 
-Slots = npt.NDArray[np.int32]
-Entries = npt.NDArray[np.int64]
 TEXT_BYTES = 24  # a guess, before the first row is seen
-_NODE_BYTES = 56  # code, six links of the key, two of the tuple, free lists, flag, birth, buckets
+_NODE_BYTES = 65  # code, six links of the key, two of the tuple, free lists, flag, birth, time, up to two buckets
 
 
 def _width(kind: pa.DataType) -> int:
@@ -51,71 +49,52 @@ def slot_bytes(schema: pa.Schema) -> int:
     return _NODE_BYTES + fixed + 3 * other + (8 if other else 0)
 
 
-class StreamTable:
-    """A multimap of at most ``capacity`` stream tuples, with a queue of its keys."""
+class StreamTable(Multimap):
+    """Stream tuples by key, with a queue of the keys."""
 
     def __init__(self, schema: pa.Schema, capacity: int) -> None:
-        from semistream.kernels import multimap
-
-        self._kernels = multimap
+        super().__init__(capacity)
         self.schema = schema
-        self.capacity = capacity
-        buckets = 1 << max(3, int(capacity).bit_length())
-        self._state = np.array([capacity, capacity, -1, -1], np.int64)
-        self._buckets = np.full(buckets, -1, np.int32)
-        self._codes = np.empty(capacity, np.uint64)
-        self._keys = np.zeros((capacity, multimap.KEY_FIELDS), np.int32)
-        self._slots = np.empty((capacity, multimap.SLOT_FIELDS), np.int32)
-        self._free_slots = np.arange(capacity, dtype=np.int32)[::-1].copy()
-        self._free_keys = self._free_slots.copy()
-        self.matched = np.zeros(capacity, np.bool_)  # for those who need it: has this tuple met a row yet?
+        self._made = time.monotonic()
+        self.matched = np.zeros(capacity, np.bool_)  # has this tuple met a row yet?
         self.born = np.zeros(capacity, np.int32)  # the iteration in which it came
+        self.came = np.zeros(capacity, np.float32)  # and the second, as `clock` says
         self._fixed = {
             position: _Column(field, capacity) for position, field in enumerate(schema) if _width(field.type)
         }
         rest = [position for position, field in enumerate(schema) if not _width(field.type)]
         self._rest = _Blocks(pa.schema([schema.field(p) for p in rest]), capacity) if rest else None
 
-    # -- size --------------------------------------------------------------------------------------------------------
-
-    @property
-    def free(self) -> int:
-        """Tuples that still fit."""
-        return int(self._state[self._kernels.FREE_SLOTS])
-
     @property
     def tuples(self) -> int:
         """Tuples that wait."""
-        return self.capacity - self.free
-
-    @property
-    def keys(self) -> int:
-        """Distinct keys that wait."""
-        return self.capacity - int(self._state[self._kernels.FREE_KEYS])
+        return self.used
 
     @property
     def text_bytes(self) -> int:
         """What the columns without a fixed width take now."""
         return self._rest.bytes if self._rest is not None else 0
 
-    # -- in and out --------------------------------------------------------------------------------------------------
+    def text_of(self, batch: pa.RecordBatch) -> int:
+        """What these columns of a batch would take."""
+        return sum(batch.column(field.name).nbytes for field in self._rest.schema) if self._rest is not None else 0
+
+    def clock(self) -> float:
+        """Seconds since the table was made."""
+        return time.monotonic() - self._made
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        if self._rest is not None:
+            self._rest.clear()
 
     def add(self, batch: pa.RecordBatch, codes: Codes, iteration: int = 0) -> Slots:
         """Let tuples wait; there must be room. Returns their slots."""
-        slots = np.empty(batch.num_rows, np.int32)
-        self._kernels.insert(
-            self._state,
-            self._buckets,
-            self._codes,
-            self._keys,
-            self._slots,
-            self._free_slots,
-            self._free_keys,
-            np.ascontiguousarray(codes),
-            slots,
-        )
+        slots = self.insert(codes)
         self.matched[slots] = False
         self.born[slots] = iteration
+        self.came[slots] = self.clock()
         for position, column in self._fixed.items():
             column.put(slots, batch.column(position))
         if self._rest is not None:
@@ -124,8 +103,7 @@ class StreamTable:
 
     def take(self, slots: Slots) -> pa.RecordBatch:
         """The tuples in these slots."""
-        rest = self._rest.take(slots) if self._rest is not None else []
-        others = iter(rest)
+        others = iter(self._rest.take(slots) if self._rest is not None else [])
         columns = [
             self._fixed[position].take(slots) if position in self._fixed else next(others)
             for position in range(len(self.schema))
@@ -137,67 +115,24 @@ class StreamTable:
         head = int(self._state[self._kernels.QUEUE_HEAD])
         return int(self._codes[head]) if head >= 0 else None
 
-    def lookup(self, codes: Codes) -> Entries:
-        """The entry of each code, or -1."""
-        found = np.empty(len(codes), np.int64)
-        self._kernels.lookup(self._buckets, self._codes, self._keys, np.ascontiguousarray(codes), found)
-        return found
-
-    def counts(self, entries: Entries) -> npt.NDArray[np.int64]:
-        """How many tuples wait for each of these keys."""
-        return self._keys[entries, self._kernels.COUNT].astype(np.int64)
-
-    def slots_of(self, entries: Entries) -> Slots:
-        """The slots of these keys, key by key, the oldest first."""
-        slots = np.empty(int(self.counts(entries).sum()), np.int32)
-        self._kernels.list_slots(self._keys, self._slots, entries, slots)
-        return slots
-
-    def entries_of(self, slots: Slots) -> Entries:
-        """The key entry of each slot."""
-        return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
-
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their tuples."""
         if self._rest is not None:
-            self._rest.forget(self.slots_of(entries))
-        self._kernels.remove_keys(*self._parts, entries)
+            self._rest.forget(int(self.counts(entries).sum()))
+        super().remove(entries)
 
     def expire(self, slots: Slots) -> None:
         """Remove tuples by slot, in order of their arrival."""
         if self._rest is not None:
-            self._rest.forget(slots)
+            self._rest.forget(len(slots))
         if self._kernels.expire(*self._parts, slots):
             raise InvariantError("stream table: a tuple expired before an older one of its key")
 
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return (
-            self._state,
-            self._buckets,
-            self._codes,
-            self._keys,
-            self._slots,
-            self._free_slots,
-            self._free_keys,
-        )
-
-    def live(self) -> Slots:
+    def waiting_slots(self) -> Slots:
         """All slots in use."""
         used = np.ones(self.capacity, np.bool_)
         used[self._free_slots[: self.free]] = False
         return np.flatnonzero(used).astype(np.int32)
-
-    def check(self, what: str) -> None:
-        """Every tuple is reachable by its key, every key is in the queue once, and free places add up."""
-        found = np.zeros(4, np.int64)
-        self._kernels.census(self._state, self._buckets, self._keys, self._slots, found)
-        keys, tuples, queued, wrong = found.tolist()
-        if wrong or keys != self.keys or queued != keys or tuples != self.tuples:
-            raise InvariantError(
-                f"{what}: the stream table counts {self.tuples} tuples of {self.keys} keys, found are {tuples} of "
-                f"{keys}, {queued} in the queue, {wrong} linked wrongly"
-            )
 
 
 class _Column:
@@ -206,7 +141,6 @@ class _Column:
     def __init__(self, field: pa.Field, capacity: int) -> None:
         self.kind = field.type
         width = _width(field.type)
-        self._width = width
         self._values = np.empty(capacity, f"V{width}" if width == 16 else f"u{width}")
         self._valid = np.ones(capacity, np.bool_)
 
@@ -255,7 +189,7 @@ class _Blocks:
         self._live += len(slots)
 
     def _clean(self, table: StreamTable, new: Slots) -> None:
-        live = np.setdiff1d(table.live(), new)
+        live = np.setdiff1d(table.waiting_slots(), new)
         columns = self.take(live)
         self._blocks = [pa.RecordBatch.from_arrays(columns, schema=self.schema)]
         self._place[live] = np.arange(len(live))
@@ -268,7 +202,10 @@ class _Blocks:
         at = pa.array(self._place[slots])
         return [self._blocks[0].column(i).take(at) for i in range(len(self.schema))]
 
-    def forget(self, slots: Slots) -> None:
-        self._live -= len(slots)
+    def forget(self, count: int) -> None:
+        self._live -= count
         if self._live == 0:
-            self._blocks, self._rows = [], 0
+            self.clear()
+
+    def clear(self) -> None:
+        self._blocks, self._rows, self._live = [], 0, 0

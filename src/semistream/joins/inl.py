@@ -53,8 +53,7 @@ class IndexNestedLoopJoin(Join):
         """A few keys that found no match."""
         return self.output.unmatched_sample
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in pieces(batch, self.piece_rows, self.plan.stream):
                 yield from self._piece(piece)

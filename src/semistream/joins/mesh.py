@@ -1,13 +1,15 @@
-"""MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008): the first semi-stream
-join.
+"""MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008): the first semi-stream join.
 
 Idea: R is scanned cyclically, b pages a step; w stream tuples enter with every step and stay until the scan has come
-round. So one sequential read is shared by all tuples in memory, and no index is asked. Budget: index (the store has
-one in memory anyway), buffer of b pages, output; the rest are slots of H, k·w of them, with their places in the
-queue. Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew does not
-matter. Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all has left k
-steps after the end of the stream. Departures: short and empty packets when the stream has less (the printed loop
-would stop the scan); a chunk is not read when nobody waits; chunks end between keys.
+round. So one sequential read is shared by all tuples in memory, and no index is asked.
+Budget: index (the store has one in memory anyway), buffer of b pages, output; the rest are slots of H, k·w of them,
+with their places in the queue.
+Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew does not
+matter.
+Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all has left k steps after
+the end of the stream.
+Departures: short and empty packets when the stream has less (the printed loop would stop the scan); a chunk is not
+read when nobody waits; chunks end between keys.
 """
 
 from __future__ import annotations

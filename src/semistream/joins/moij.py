@@ -2,15 +2,16 @@
 
 Idea: SSCJ with one pool of memory. Caching key j costs its m_j tuples of R and saves the n_j stream tuples that would
 wait for it, so j is cached when m_j·v_R < n_j·v_S, whatever the number of its matches; many-to-many is the normal
-case. What a cached key takes is charged in slots of H_S, and given back when it leaves. Budget: index, disk buffer,
-output; all the rest are h_S slots, which waiting tuples and cached keys share. Invariants: available + |H_S| + Σ
-charge = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅; H_R stays near empty on a uniform
-stream. Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j
-would wait now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the
-whole queue and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S >
-2·m·v_R, since a tuple waits for half the span on average. Sizes are the real ones, overhead included. The disk phase
-goes over distinct keys, not over tuples, or many-to-many results would be lost. H_R may take at most half of the
-slots; its memory stays with the process.
+case. What a cached key takes is charged in slots of H_S, and given back when it leaves.
+Budget: index, disk buffer, output; all the rest are h_S slots, which waiting tuples and cached keys share.
+Invariants: available + |H_S| + Σ charge = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅; H_R
+stays near empty on a uniform stream.
+Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j would wait
+now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the whole queue
+and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S > 2·m·v_R,
+since a tuple waits for half the span on average. Sizes are the real ones, overhead included. The disk phase goes over
+distinct keys, not over tuples, or many-to-many results would be lost. H_R may take at most half of the slots; its
+memory stays with the process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from semistream.errors import InvariantError, choose
 from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import hybrid_prediction
 from semistream.joins._master_cache import MasterCache, row_cost
-from semistream.joins._stream_table import Entries, slot_bytes
+from semistream.joins._multimap import Entries
+from semistream.joins._stream_table import slot_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -78,7 +80,8 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         return self.table.free - self.charged
 
     def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
-        self._began.append((self.iteration, self.stats.rows_in))
+        if self.settings.eviction == "corrected":
+            self._began.append((self.iteration, self.stats.rows_in))
         waiting, sizes = self.table.counts(entries), last - first
         charge = -(-sizes * self.row_cost // self.slot_cost)
         worth = waiting * self.slot_cost > self.factor * sizes * self.row_cost
@@ -108,7 +111,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             frequency = self.cache.hits[live] * span / np.maximum(1, window)
             self.cache.hits[live] = 0
             self.cache.since[live] = now
-        sizes = self.cache.sizes(live)
+        sizes = self.cache.counts(live)
         poor = live[frequency * self.slot_cost <= self.factor * sizes * self.row_cost]
         if len(poor):
             self.charged -= int(self._charge[poor].sum())
@@ -121,7 +124,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         step = max(256, _EVERY * self.cache.capacity // max(1, len(self.partitions)))
         places = np.arange(self._hand, min(self._hand + step, self.cache.capacity))
         self._hand = 0 if self._hand + step >= self.cache.capacity else self._hand + step
-        return places[self.cache.sizes(places) > 0]
+        return places[self.cache.counts(places) > 0]
 
     def _span(self) -> int:
         """Arrivals since the oldest waiting key came."""

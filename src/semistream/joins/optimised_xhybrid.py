@@ -2,14 +2,15 @@
 
 Idea: as X-HYBRIDJOIN, but the pinned tuples of R are a table H_R that every stream tuple probes before it would wait;
 a hit never takes a slot. So it is a cache join with a static cache: the first tuples of R, which is stored by access
-frequency. Budget: index, disk buffer, output; of the rest half for H_R, half for H_S. Invariants: HYBRIDJOIN's; no
-waiting key is pinned. Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled when the first
-batch comes.
+frequency.
+Budget: index, disk buffer, output; of the rest half for H_R, half for H_S.
+Invariants: HYBRIDJOIN's; no waiting key is pinned.
+Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled when the first batch comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import hybrid_prediction
 from semistream.joins._master_cache import row_cost
 from semistream.joins._meeting import groups_of
+from semistream.joins._waiting_join import Source
 
 
 class OptimisedXHybridJoin(CacheJoin):
@@ -28,11 +30,10 @@ class OptimisedXHybridJoin(CacheJoin):
     name = "optimised_xhybrid"
     idea = "the first rows of R in a hash table that is probed first, the others by HYBRIDJOIN"
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
+    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
         if self.cache.rows == 0 and self.cache.capacity:
             self._pin()
-        yield from super().join(batches)
+        yield from super()._loop(source)
 
     def _pin(self) -> None:
         for number in range(len(self.partitions)):

@@ -1,11 +1,12 @@
 """The partition-based join (Chakraborty, Singh 2009), reconstructed from its abstract: tuples wait by partition of R.
 
 Idea: hot partitions of R stay in memory and answer their tuples at once. All others wait in a buffer of their
-partition; when memory is full, or a partition has gathered enough tuples, it is read once for all of them. Budget:
-index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
-Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory. Departures:
-the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its known flaw: a
-tuple of a partition that nobody else asks for waits until the stream ends. ``waits.longest`` reports it.
+partition; when memory is full, or a partition has gathered enough tuples, it is read once for all of them.
+Budget: index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
+Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory.
+Departures: the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its
+known flaw: a tuple of a partition that nobody else asks for waits until the stream ends. ``waits.longest`` reports
+it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.budget import Budget
 from semistream.contracts import JoinPlan, Prediction
 from semistream.joins._block_join import BlockJoin
 from semistream.joins._costs import hybrid_prediction
@@ -26,13 +28,16 @@ class PartitionJoin(BlockJoin):
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
+
+    def _due(self) -> bool:
+        return int(self.waiting.max()) >= self.threshold
+
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         self.iteration += 1
         yield from self._serve(int(self.waiting.argmax()))
-
-    def check(self) -> None:
-        """Accounting, the table's links and nobody left; waiting has no bound here."""
-        self.check_table()
 
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:

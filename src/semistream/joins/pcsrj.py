@@ -1,12 +1,13 @@
 """PCSRJ, the parallel cache join: R and S are split by hash of the key, one cache join a node.
 
 Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own
-cache, stream table and disk buffer, and works through its own part of the stream; the rates add up. Budget: every
-node gets an equal share, divided as SSCJ does. Invariants: the nodes together give what one node would; a key is seen
-by one node only. Departures: nodes are threads here (kernels and Arrow release the interpreter's lock) and partitions
-in Spark's ``enrich``. All read the same store by index, so R need not be split on disk. The hash of the key is mixed:
-its parity is skewed where keys are ranks. The printed model doubles cost and numerator and predicts no gain; rates
-are added up instead.
+cache, stream table and disk buffer, and works through its own part of the stream; the rates add up.
+Budget: every node gets an equal share, divided as SSCJ does.
+Invariants: the nodes together give what one node would; a key is seen by one node only.
+Departures: nodes are threads here (kernels and Arrow release the interpreter's lock) and partitions in Spark's
+``enrich``. All read the same store by index, so R need not be split on disk. The hash of the key is mixed: its parity
+is skewed where keys are ranks. The printed model doubles cost and numerator and predicts no gain; rates are added up
+instead.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ class ParallelCacheJoin(Join):
         budget.require("nodes", sum(node.budget.peak for node in self.nodes))
         self.stats.peak_bytes = budget.peak
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given: list[queue.Queue[pa.RecordBatch | None]] = [queue.Queue(_AHEAD) for _ in self.nodes]
         made: queue.Queue[tuple[int, Any]] = queue.Queue(_AHEAD * len(self.nodes))
         stop = threading.Event()

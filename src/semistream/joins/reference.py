@@ -69,8 +69,7 @@ class ReferenceJoin(Join):
             table = table.take(pa.array(np.argsort(joined, kind="stable")))
         return table.combine_chunks()
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in pieces(batch, MOST_ROWS, self.plan.stream):
                 yield from self._join_piece(piece)

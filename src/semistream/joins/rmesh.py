@@ -1,10 +1,10 @@
 """R-MESHJOIN (Naeem and others 2010), reconstructed from its description in later papers: MESHJOIN in smaller steps.
 
 Idea: the disk buffer of b pages is cut into l segments. One read fills it, then l steps of w tuples go by, each with
-one segment; so packets are smaller and tuples wait for R in finer steps, at the same number of reads. Budget: as
-MESHJOIN. Cost and invariants are MESHJOIN's, with l·N_R/b cells in the queue; ``segments=1`` is MESHJOIN, step by
-step. Departures: segments that end within a level of the store, or groups larger than the buffer, are read one by
-one.
+one segment; so packets are smaller and tuples wait for R in finer steps, at the same number of reads.
+Budget: as MESHJOIN.
+Cost and invariants are MESHJOIN's, with l·N_R/b cells in the queue; ``segments=1`` is MESHJOIN, step by step.
+Departures: segments that end within a level of the store, or groups larger than the buffer, are read one by one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError
 from semistream.joins._partitions import Partitions
 from semistream.joins._scan_join import ScanJoin
+from semistream.joins._waiting_join import Source
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,6 @@ class RMeshJoin(ScanJoin):
         end = len(codes) if number + 1 == last else int(np.searchsorted(codes, np.uint64(parts.first_code(number + 1))))
         yield codes[start:end], rows[start:end]
 
-    def join(self, batches: Any) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
+    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
         self._block = None
-        yield from super().join(batches)
+        yield from super()._loop(source)

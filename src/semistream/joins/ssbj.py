@@ -2,72 +2,51 @@
 cache.
 
 Idea: MESHJOIN's scan needs no index and serves any number of matches a key; in front of it stands a cache of the keys
-that are worth their memory, by MOIJ's inequality, so that a skewed stream mostly skips the scan. Budget: index (in
-memory anyway), disk buffer, output; of the rest three tenths for H_R, seven for H. Invariants: MESHJOIN's; a tuple
-meets the rows of its key once, in the cache or in the scan. Departures: chunks hold whole groups, so a key can be
-cached when its chunk goes by, and need not be gathered over a full scan; tuples of that key that wait already finish
-their round. A key leaves the cache when it has had fewer hits in a round of R than it would need to enter.
+that are worth their memory, by MOIJ's inequality, so that a skewed stream mostly skips the scan.
+Budget: index (in memory anyway), disk buffer, output; of the rest three tenths for H_R, seven for H.
+Invariants: MESHJOIN's; a tuple meets the rows of its key once, in the cache or in the scan.
+Departures: chunks hold whole groups, so a key can be cached when its chunk goes by, and need not be gathered over a
+full scan; tuples of that key that wait already finish their round. A key leaves the cache when it has had fewer hits
+in a round of R than it would need to enter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import JoinPlan
-from semistream.joins._master_cache import MasterCache, row_cost
-from semistream.joins._queue_join import Mask
+from semistream.joins._cache_join import CacheFirst
+from semistream.joins._master_cache import row_cost
+from semistream.joins._multimap import Entries
 from semistream.joins._scan_join import ScanJoin
-from semistream.joins._stream_table import Entries, slot_bytes
+from semistream.joins._stream_table import slot_bytes
 from semistream.keys import Codes
 
-_CACHE_SHARE = 0.3
 
-
-class SemiStreamBalancedJoin(ScanJoin):
+class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     """A tuple cache in front of MESHJOIN; see the module."""
 
     name = "ssbj"
     idea = "a cache of the keys worth their memory, the others by MESHJOIN's scan"
+    cache_share = 0.3
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         self._row_cost, self._slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
         super().__init__(store, plan, budget)
-
-    def _reserve(self, spare: int) -> None:
-        rows = int(self.budget.free * _CACHE_SHARE) // self._row_cost if spare > 0 else 0
-        if rows:
-            self.budget.grant("cache", rows * self._row_cost)
-        self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
-
-    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
-        yield from self.cache.answer(stream, codes, waiting)
 
     def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Any) -> None:
         waiting, sizes = self.table.counts(entries), last - first
         worth = waiting * self._slot_cost > 2 * sizes * self._row_cost
         chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
         chosen = chosen[np.cumsum(sizes[chosen]) <= self.cache.free]
-        if len(chosen) and self.partitions.in_one_piece((self.at - 1) % len(self.partitions)):
+        if len(chosen):
             self.cache.put(codes[chosen], first[chosen], last[chosen], rows, self.iteration)
         if self.at == 0:  # a round of R is over
             live = self.cache.live()
             live = live[self.iteration - self.cache.since[live] >= len(self.partitions)]
-            poor = live[self.cache.hits[live] * self._slot_cost <= 2 * self.cache.sizes(live) * self._row_cost]
+            poor = live[self.cache.hits[live] * self._slot_cost <= 2 * self.cache.counts(live) * self._row_cost]
             self.cache.hits[live] = 0
             self.cache.remove(poor)
-
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return [*self.output.unmatched_sample, *self.cache.unmatched_sample][:5]
-
-    def check(self) -> None:
-        """As MESHJOIN; and the cache is whole."""
-        super().check()
-        self.cache.check(self.name)
-        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes

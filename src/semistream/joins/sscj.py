@@ -2,12 +2,14 @@
 
 Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_R, which every stream tuple probes
 first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R
-that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there. Budget:
-index, disk buffer, output; of the rest half for H_R with its recorder, half for H_S. Cost: as HYBRIDJOIN with w_S
-misses a loop, and w_N = w_S·q/(1 − q) hits that cost a probe; a miss probes H_R too, which the printed cost leaves
-out. Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations. Departures: the
-threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is not full after
-that many; the least frequent is found in a random sample; a key's whole group is cached, so many-to-many works.
+that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there.
+Budget: index, disk buffer, output; of the rest half for H_R with its recorder, half for H_S.
+Cost: as HYBRIDJOIN with w_S misses a loop, and w_N = w_S·q/(1 − q) hits that cost a probe; a miss probes H_R too,
+which the printed cost leaves out.
+Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations.
+Departures: the threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is
+not full after that many; the least frequent is found in a random sample; a key's whole group is cached, so many-to-
+many works.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from semistream.contracts import JoinPlan, Prediction
 from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import hybrid_prediction
 from semistream.joins._master_cache import row_cost
-from semistream.joins._stream_table import Entries
+from semistream.joins._multimap import Entries
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -42,10 +44,10 @@ class SemiStreamCacheJoin(CacheJoin):
         frequency = self.table.counts(entries)
         chosen = np.flatnonzero((frequency >= self.threshold) & self.cache.is_new(codes, first, last, rows))
         if len(chosen):
-            self._admit(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
+            self._let_in(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
         self._adapt()
 
-    def _admit(self, codes: Codes, frequency: Any, first: Any, last: Any, rows: Addresses) -> None:
+    def _let_in(self, codes: Codes, frequency: Any, first: Any, last: Any, rows: Addresses) -> None:
         cache = self.cache
         order = np.argsort(-frequency, kind="stable")  # the most frequent first, as far as there is room
         sizes = (last - first)[order]

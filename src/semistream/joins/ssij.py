@@ -2,10 +2,11 @@
 
 Idea: three phases. Pending: input is buffered. Online: it probes the blocks of R in memory, and misses go to the
 stream buffer. Join: when that is full, all blocks it needs are read in the order of the disk, so a pass is shared by
-many tuples; counters by block decide which ones stay in memory. Budget: index, disk buffer, output; of the rest two
-fifths for blocks in memory, the others for the stream buffer. Invariants: after a join phase nobody waits; nobody
-waits for a block that is in memory. Departures: neighbouring blocks are not joined into one read; the pending phase
-is the piece in which the stream comes.
+many tuples; counters by block decide which ones stay in memory.
+Budget: index, disk buffer, output; of the rest two fifths for blocks in memory, the others for the stream buffer.
+Invariants: after a join phase nobody waits; nobody waits for a block that is in memory.
+Departures: neighbouring blocks are not joined into one read; the pending phase is the piece in which the stream
+comes.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ class SemiStreamIndexJoin(BlockJoin):
         self.iteration += 1
         for number in np.flatnonzero(self.waiting[:-1]).tolist():
             yield from self._serve(number)
-
-    def check(self) -> None:
-        """Accounting, the table's links and nobody left; a tuple leaves with the next join phase."""
-        self.check_table()
 
     @classmethod
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:

@@ -130,17 +130,15 @@ class SweepJoin(Join):
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Join.join`."""
-        try:
-            for batch in batches:
-                for piece in pieces(batch, self.output.most_rows, self.plan.stream):
-                    yield from self._arrive(piece)
-            yield from self._sweep(full=False)
-        finally:
-            if self.window.rows:  # the stream was abandoned: its rows must not turn up in the next one
-                self.window.take()
-                self.stats.rows_in = self.stats.matched + self.stats.unmatched
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in pieces(batch, self.output.most_rows, self.plan.stream):
+                yield from self._arrive(piece)
+        yield from self._sweep(full=False)
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self.window.take()
 
     @property
     def window_limit(self) -> int:

@@ -1,13 +1,14 @@
-"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (Naeem): HYBRIDJOIN with a
-pinned part.
+"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (Naeem): HYBRIDJOIN with a pinned part.
 
 Idea: R is stored by access frequency, so its first pages serve most of a skewed stream. They stay in memory (pinned);
 the other half of the disk buffer is loaded by index, as in HYBRIDJOIN. Both are probed in every iteration. The tuned
-variant gives the two parts sizes of their own, k swappable and l pinned pages. Budget: index, swappable part, pinned
-part, output; the rest are slots of H. Cost: c_loop = c_IO(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A); w =
-h_S/(n(1 − p_N) + p_N). Invariants: HYBRIDJOIN's; after the pinned probe no waiting key is pinned. Departures: the
-pinned part is probed before the oldest key is chosen, or the load may be wasted. Stores are sorted by key: pinning
-helps when keys are ranks, as in the papers' own experiments; on shuffled keys it is HYBRIDJOIN with less memory.
+variant gives the two parts sizes of their own, k swappable and l pinned pages.
+Budget: index, swappable part, pinned part, output; the rest are slots of H.
+Cost: c_loop = c_IO(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A); w = h_S/(n(1 − p_N) + p_N).
+Invariants: HYBRIDJOIN's; after the pinned probe no waiting key is pinned.
+Departures: the pinned part is probed before the oldest key is chosen, or the load may be wasted. Stores are sorted by
+key: pinning helps when keys are ranks, as in the papers' own experiments; on shuffled keys it is HYBRIDJOIN with less
+memory.
 """
 
 from __future__ import annotations

@@ -263,6 +263,9 @@ class PageReader:
         edges = [len(ranges) * i // parts for i in range(parts + 1)]
         addresses = base + ranges[:, 2]
         lengths, offsets = np.ascontiguousarray(ranges[:, 1]), np.ascontiguousarray(ranges[:, 0])
+        if parts == 1 and not self.double:  # nothing to overlap with: another thread would only cost its wake-up
+            _read(plan.segment, addresses, lengths, offsets, 0, len(ranges))
+            return []
         return [
             _pool().submit(_read, plan.segment, addresses, lengths, offsets, start, end)
             for start, end in itertools.pairwise(edges)

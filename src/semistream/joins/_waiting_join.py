@@ -1,0 +1,222 @@
+"""What the papers' joins share: stream tuples wait in a table H_S until the part of R that holds their key is read.
+
+A subclass says when R is read and which tuples leave then (`_loop`). It may answer tuples before they wait (`_answer`)
+and look at what a read brought (`_brought`). The budget goes to the index, the disk buffer, a piece of output and what
+the subclass reserves; all the rest are slots of the table.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import Join, JoinPlan
+from semistream.errors import InvariantError, MemoryBudgetError
+from semistream.joins._groups import Indices
+from semistream.joins._meeting import Meeting, groups_of
+from semistream.joins._multimap import Entries, Slots
+from semistream.joins._output import MOST_ROWS, Output, pieces
+from semistream.joins._partitions import Partitions
+from semistream.joins._stream_table import StreamTable, slot_bytes, text_bytes
+from semistream.joins._window import stream_row_bytes
+from semistream.keys import Codes
+from semistream.rows import Addresses
+
+Mask = npt.NDArray[np.bool_]
+MOST_BUFFER = 1 << 20
+_OUTPUT_SHARE = 0.05  # of what the least budget leaves
+_MOST_OUTPUT = 4 << 20
+_LEAST_TEXT = 4096  # a single row of this size may always wait
+
+
+def output_row_bytes(store: Any, plan: JoinPlan) -> int:
+    """What a row of output takes while it is made."""
+    return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
+
+
+def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
+    """The tuples that the mask has."""
+    some = np.flatnonzero(mask)
+    return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
+
+
+class Answer(Protocol):
+    """See `WaitingJoin._answer`."""
+
+    def __call__(
+        self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class Source:
+    """The stream as a join takes it: as many tuples as it has room for, whatever the size of the batches.
+
+    What needs no waiting leaves here, a whole piece at a time: taken in the small portions for which there is room,
+    answering hits would cost more than all the rest.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
+        self._pieces = (piece for batch in batches for piece in pieces(batch, output.most_rows, plan.stream))
+        self._plan, self._output, self._answer = plan, output, answer
+        self.stream = pa.RecordBatch.from_pylist([], plan.stream)
+        self._codes: Codes = np.empty(0, np.uint64)
+        self.ended = False
+
+    def fill(self) -> Iterator[pa.RecordBatch]:
+        """Go on to tuples that must wait, or to the end."""
+        while self.stream.num_rows == 0 and not self.ended:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self.ended = True
+                return
+            codes, valid = self._plan.codec.encode([piece.column(name) for name in self._plan.stream_keys])
+            self._output.stats.rows_in += piece.num_rows
+            if not valid.all():
+                without = piece.filter(pa.array(~valid))
+                yield from self._output.settled(without, np.zeros(without.num_rows, np.bool_))
+                piece, codes = piece.filter(pa.array(valid)), codes[valid]
+            waiting = np.ones(len(codes), np.bool_)
+            yield from self._answer(piece, codes, waiting, again=False)
+            self.stream, self._codes = chosen(piece, codes, waiting)
+            self._output.stats.hits += len(codes) - self.stream.num_rows
+
+    def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
+        """The next ``count`` tuples."""
+        taken = self.stream.slice(0, count), self._codes[:count]
+        self.stream, self._codes = self.stream.slice(count), self._codes[count:]
+        return taken
+
+
+class WaitingJoin(Join):
+    """Tuples wait for their part of R; see the module."""
+
+    buffer_share = 0.02  # of what the least budget leaves
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        budget.require("index", store.index_bytes)
+        page = store.largest_page
+        spare = max(0, budget.total - self.least_bytes(store, plan))
+        budget.require("buffer", page + int(min(MOST_BUFFER, spare * self.buffer_share)) // page * page)
+        self.partitions = self._cut()
+        row = output_row_bytes(store, plan)
+        budget.require("output", row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE)))
+        self._most_rows = max(1, min(MOST_ROWS, budget.parts["output"] // row))
+        size = slot_bytes(plan.stream)
+        budget.require("stream table", size)
+        self._reserve(spare)
+        capacity = 1 + budget.free // size
+        budget.grant("stream table", (capacity - 1) * size)
+        self.table = StreamTable(plan.stream, capacity)
+        self._text_limit = text_bytes(plan.stream) * capacity
+        self.output = Output(plan, store.layout, self.stats, self._most_rows)
+        self.meeting = Meeting(self.table, self.output)
+        self.iteration = 0
+        self.stats.peak_bytes = budget.peak
+
+    def _cut(self) -> Partitions:
+        """R in parts, one a read."""
+        return Partitions(self.store, self.budget.parts["buffer"])
+
+    def _reserve(self, spare: int) -> None:
+        """Take what else the algorithm needs from the budget, before the stream table gets the rest."""
+
+    # -- the flow --------------------------------------------------------------------------------------------------
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self._loop(Source(batches, self.plan, self.output, self._answer))
+
+    @abstractmethod
+    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+        """The loop of the algorithm, until nobody waits."""
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self.table.clear()
+
+    @property
+    def room(self) -> int:
+        """Tuples that may still wait."""
+        return self.table.free
+
+    def _fitting(self, stream: pa.RecordBatch) -> int:
+        """How many of these tuples may wait now; text longer than it was taken for must not pass the budget either."""
+        count = min(stream.num_rows, max(0, self.room))
+        if count == 0 or self._text_limit == 0:
+            return count
+        left = self._text_limit - self.table.text_bytes
+        while count and self.table.text_of(stream.slice(0, count)) > left:
+            count //= 2
+        if count == 0 and self.table.tuples == 0:
+            text = self.table.text_of(stream.slice(0, 1))
+            if text > max(self._text_limit, _LEAST_TEXT):
+                raise MemoryBudgetError(
+                    f"a row of the stream takes {text:,} bytes while it waits, which is more than "
+                    f"memory={self.budget.total:,} has room for; give at least {self.budget.total + 3 * text:,}"
+                )
+            return 1
+        return count
+
+    def _admit(self, stream: pa.RecordBatch, codes: Codes) -> Iterator[pa.RecordBatch]:
+        """Let tuples wait, unless they can be answered by now; there must be room for all."""
+        waiting = np.ones(stream.num_rows, np.bool_)
+        yield from self._answer(stream, codes, waiting, again=True)
+        rows, misses = chosen(stream, codes, waiting)
+        self.stats.misses += len(misses)
+        self.stats.hits += len(codes) - len(misses)
+        if len(misses):
+            self._added(self.table.add(rows, misses, self.iteration))
+
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+        """Give out what needs no disk, and clear ``waiting`` for it; ``again`` when these tuples were asked before."""
+        del stream, codes, waiting, again
+        yield from ()
+
+    def _added(self, slots: Slots) -> None:
+        """Tuples wait in these slots now."""
+
+    def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
+        """Join rows of R, by key, with all that wait for them; returns the entries that met something.
+
+        ``whole`` says that these are all rows of their keys.
+        """
+        distinct, first, last = groups_of(codes)
+        entries = self.table.lookup(distinct)
+        hit = np.flatnonzero(entries >= 0)
+        distinct, entries, first, last = distinct[hit], entries[hit], first[hit], last[hit]
+        yield from self.meeting.meet(entries, distinct, first, last, rows)
+        if whole:
+            self._brought(distinct, entries, first, last, rows)
+        return entries
+
+    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
+        """Groups of rows that tuples met, before these leave."""
+
+    def _count_reads(self) -> None:
+        counters, stats = self.partitions.reader.counters, self.stats
+        stats.pages_read, stats.bytes_read, stats.read_requests = counters.pages, counters.bytes, counters.requests
+
+    # -- what every join has -----------------------------------------------------------------------------------------
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self.output.unmatched_sample
+
+    def check(self) -> None:
+        """Accounting, the table's links, and nobody left in it."""
+        super().check()
+        self.table.check(self.name)
+        if self.table.tuples:
+            raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        return int(store.index_bytes + store.largest_page + output_row_bytes(store, plan) + slot_bytes(plan.stream))
