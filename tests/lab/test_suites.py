@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from semistream.errors import ArgumentError
-from semistream.lab import suites
+from semistream.lab import suites, targets
 from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.results import Results
 from semistream.lab.suites import Settings
@@ -40,7 +40,7 @@ def test_spark_grid(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "spark", repetitions=2))
     assert len(cells) == 2 * 2 * 2 * len(suites.SPARK_ARMS)
     for cell in cells:
-        native = cell.arm in suites.NATIVE
+        native = cell.arm in targets.NATIVE
         assert (cell.params["warmup"] == 2) == native
         assert cell.params["large_rows"] == 2_000_000
     assert len({cell.place for cell in cells}) == 4  # arms of a place are compared, whatever came before

@@ -21,9 +21,9 @@ from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.environment import environment
 from semistream.lab.results import Results, cell_of, check_agreement
+from semistream.lab.targets import NATIVE
 
 CORE_ARMS = ("sweep", "sweep_each", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
-NATIVE = ("plain", "bucketed", "broadcast_stream")
 SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 WHOLE = "200%"  # what `reference` gets: the master and room to load it
 BUILD_MEMORY = "512MB"

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,11 @@ from semistream.joins._division import Division
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
-from semistream.spark.metrics import OBSERVATION, Metrics
+from semistream.spark.frames import by_keys, by_rows
+from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
-from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow, unused_name
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def enrich(
     )
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
-    return _by_rows(df, p, metrics) if p.transport == "rows" else _by_keys(df, p, metrics)
+    if p.transport == "rows":
+        return by_rows(df, p.operator, p.plan, metrics)
+    return by_keys(df, p.operator, p.plan, metrics, unique=p.store.unique)
 
 
 def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **options: Any) -> str:
@@ -305,82 +307,3 @@ def _choose_transport(transport: str, plan: JoinPlan, foreign: dict[str, str]) -
     if size > KEYS_ABOVE_BYTES:
         return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"
     return "rows", f"the stream's other columns take only about {size} bytes a row"
-
-
-def _spark_fields(plan: JoinPlan) -> list[Any]:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StructField
-
-    fields = []
-    for column, name in zip(plan.columns, plan.names, strict=True):
-        kind = plan.master.field(column).type
-        try:
-            fields.append(StructField(name, from_arrow_type(spark_arrow(kind)), nullable=True))
-        except PySparkException as error:
-            raise SchemaError(
-                f"master column {column!r} of type {kind} has no counterpart in Spark; leave it out with columns=[...]"
-            ) from error
-    return fields
-
-
-def _by_rows(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    names = df.columns
-    given = df
-    if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
-        given = df.toDF(*(f"c{i}" for i in range(len(names))))
-    fields = [*df.schema.fields, *_spark_fields(p.plan)]
-    out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
-    if metrics is None:  # a carrier costs every row a filter and a copy
-        return given.mapInArrow(rows_function(p.operator, names, None), StructType(out))
-    carrier = unused_name(CARRIER, [field.name for field in out])
-    joined = given.mapInArrow(
-        rows_function(p.operator, names, carrier), StructType([*out, StructField(carrier, StringType())])
-    )
-    watched = metrics.watch(joined, _name(p), F.col(carrier))
-    return watched.where(F.col(carrier).isNull()).drop(carrier)
-
-
-def _by_keys(df: DataFrame, p: _Prepared, metrics: Metrics | None) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import arrow_udf
-    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
-
-    many = p.plan.how in ("left", "inner") and not p.store.unique
-    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(p.plan))]
-    fields.append(StructField(FOUND, BooleanType()))
-    if metrics is not None:
-        fields.append(StructField(CARRIER, StringType()))
-    answer = StructType(fields)
-    names = p.plan.stream_keys
-    function = keys_function(p.operator, names, many=many, report=metrics is not None)
-    given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
-    function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
-    kind: Any = ArrayType(answer) if many else answer
-    udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
-    held = unused_name("_semistream_found", df.columns)
-    looked_up = df.withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
-    if many:
-        looked_up = looked_up.withColumn(held, F.explode(held))
-    if metrics is not None:
-        looked_up = metrics.watch(looked_up, _name(p), F.col(f"{held}.{CARRIER}"))
-    found = F.col(f"{held}.{FOUND}")
-    if p.operator.on_miss == "fail" or p.operator.min_match_rate > 0:
-        looked_up = looked_up.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
-    if p.plan.how in ("inner", "semi"):
-        looked_up = looked_up.where(found)
-    elif p.plan.how == "anti":
-        looked_up = looked_up.where(~found)
-    named = [F.col(held).getField(f"c{i}").alias(name) for i, name in enumerate(p.plan.names)]
-    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *named)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _name(p: _Prepared) -> str:
-    return f"{OBSERVATION}-{p.operator.identity}"

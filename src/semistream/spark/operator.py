@@ -7,7 +7,7 @@ partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,7 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
     directory = shared_directory(operator.memory_bytes, prefix)
     small_tasks = directory / f"{prefix}-small"
-    with ExitStack() as stack:
-        stack.enter_context(place(directory, prefix, operator.tasks))
+    with place(directory, prefix, operator.tasks):
         if operator.algorithm == "sweep":
             cache, division = _shared_cache(operator, store, plan, directory, prefix)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks

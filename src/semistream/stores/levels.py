@@ -94,12 +94,13 @@ class Levels:
             if len(some):
                 yield codes[some], some, low[some], high[some]
 
-    def newer(self, page: int) -> Codes:
-        """Codes that a newer level than that of the page has changed, ascending."""
-        number = max(n for n, level in enumerate(self.all) if level.first_page <= page)
-        codes = _joined([level.changed for level in self.all[number + 1 :] if level.changed is not None])
-        codes.sort()
-        return codes
+    def replaced(self, page: int, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which codes on a page a newer level has changed."""
+        result = np.zeros(len(codes), np.bool_)
+        for level in self.all[1:]:
+            if level.first_page > page:
+                result |= level.changes(codes)
+        return result
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes any delta has changed."""

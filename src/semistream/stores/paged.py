@@ -31,7 +31,7 @@ from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
 from semistream.stores.asked import key_columns
-from semistream.stores.levels import Levels, among, wanted
+from semistream.stores.levels import Levels, wanted
 from semistream.stores.manifest import Manifest
 from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
 from semistream.stores.segment import Segment
@@ -283,14 +283,13 @@ class MasterStore:
         """Rows of the pages [first, last), which must be of one level, as `scan_rows` gives them."""
         from semistream.kernels import pages as kernels
 
-        newer = self._levels.newer(first)
         width = self.layout.head if self.layout.fixed else -1
         for loaded in reader.read(np.arange(first, last)):
             count = kernels.count_rows(loaded.addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
             kernels.list_rows(loaded.addresses, width, rows, codes)
-            if len(newer):
-                keep = ~among(codes, newer)
+            if len(self._levels.all) > 1:
+                keep = ~self._levels.replaced(first, codes)
                 rows, codes = rows[keep], codes[keep]
             yield codes, rows
 

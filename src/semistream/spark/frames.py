@@ -1,0 +1,98 @@
+"""The two transports as DataFrames: whole rows through Python, or only the keys (see `semistream.spark.transports`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.contracts import JoinPlan
+from semistream.errors import SchemaError
+from semistream.spark.metrics import OBSERVATION, Metrics
+from semistream.spark.operator import Operator
+from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow, unused_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def _spark_fields(plan: JoinPlan) -> list[Any]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField
+
+    fields = []
+    for column, name in zip(plan.columns, plan.names, strict=True):
+        kind = plan.master.field(column).type
+        try:
+            fields.append(StructField(name, from_arrow_type(spark_arrow(kind)), nullable=True))
+        except PySparkException as error:
+            raise SchemaError(
+                f"master column {column!r} of type {kind} has no counterpart in Spark; leave it out with columns=[...]"
+            ) from error
+    return fields
+
+
+def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None) -> DataFrame:
+    """All columns go to Python and come back with the master's."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    names = df.columns
+    given = df
+    if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
+        given = df.toDF(*(f"c{i}" for i in range(len(names))))
+    fields = [*df.schema.fields, *_spark_fields(plan)]
+    out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
+    if metrics is None:  # a carrier costs every row a filter and a copy
+        return given.mapInArrow(rows_function(operator, names, None), StructType(out))
+    carrier = unused_name(CARRIER, [field.name for field in out])
+    joined = given.mapInArrow(
+        rows_function(operator, names, carrier), StructType([*out, StructField(carrier, StringType())])
+    )
+    watched = metrics.watch(joined, _name(operator), F.col(carrier))
+    return watched.where(F.col(carrier).isNull()).drop(carrier)
+
+
+def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None, *, unique: bool) -> DataFrame:
+    """Only the key goes to Python, the master's columns come back; ``unique`` says that a key has one row at most."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+    many = plan.how in ("left", "inner") and not unique
+    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(plan))]
+    fields.append(StructField(FOUND, BooleanType()))
+    if metrics is not None:
+        fields.append(StructField(CARRIER, StringType()))
+    answer = StructType(fields)
+    names = plan.stream_keys
+    function = keys_function(operator, names, many=many, report=metrics is not None)
+    given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
+    function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
+    kind: Any = ArrayType(answer) if many else answer
+    udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
+    held = unused_name("_semistream_found", df.columns)
+    looked_up = df.withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
+    if many:
+        looked_up = looked_up.withColumn(held, F.explode(held))
+    if metrics is not None:
+        looked_up = metrics.watch(looked_up, _name(operator), F.col(f"{held}.{CARRIER}"))
+    found = F.col(f"{held}.{FOUND}")
+    if operator.on_miss == "fail" or operator.min_match_rate > 0:
+        looked_up = looked_up.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
+    if plan.how in ("inner", "semi"):
+        looked_up = looked_up.where(found)
+    elif plan.how == "anti":
+        looked_up = looked_up.where(~found)
+    named = [F.col(held).getField(f"c{i}").alias(name) for i, name in enumerate(plan.names)]
+    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *named)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _name(operator: Operator) -> str:
+    return f"{OBSERVATION}-{operator.identity}"
