@@ -19,6 +19,7 @@ from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from semistream.budget import Budget
+    from semistream.joins.conditions import Condition
     from semistream.keys import KeyCodec
 
 How = Literal["left", "inner", "semi", "anti"]
@@ -54,22 +55,33 @@ class JoinPlan:
     columns: tuple[str, ...]
     names: tuple[str, ...]
     defaults: dict[str, Any] = field(default_factory=dict)
+    condition: Condition | None = None
+    ordered: bool = False
 
     @staticmethod
     def make(
         stream: pa.Schema,
         master: pa.Schema,
         codec: KeyCodec,
-        on: str | Sequence[str] | Mapping[str, str],
+        on: str | Sequence[str] | Mapping[str, str] | None,
         how: str = "left",
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         *,
+        condition: Condition | None = None,
+        ordered: bool = False,
         ignore_case: bool = False,
     ) -> JoinPlan:
-        """Check everything that can be checked before the first row; Spark does not tell "a" from "A"."""
-        mapping = key_mapping(on)
+        """Check everything that can be checked before the first row; Spark does not tell "a" from "A".
+
+        The join is on the key (``on``), or on a ``condition`` of its own.
+        """
+        if (on is None) == (condition is None):
+            raise ArgumentError("a join needs either on=, the key's columns, or condition=, another comparison")
+        if condition is not None and ordered:
+            raise ArgumentError("ordered=True goes with on=, not with condition=; sort the output instead")
+        mapping = key_mapping(on) if on is not None else {}
         choose("how", how, HOWS)
         if isinstance(columns, str):
             raise ArgumentError(f"columns={columns!r} must be a list of names, for example [{columns!r}]")
@@ -78,7 +90,14 @@ class JoinPlan:
         if defaults is not None and not isinstance(defaults, Mapping):
             raise ArgumentError(f"defaults={defaults!r} must be {{column: value}}")
         stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
-        codec.check_stream(stream, mapping)
+        if condition is None:
+            codec.check_stream(stream, mapping)
+        elif callable(getattr(condition, "check", None)):
+            condition.check(stream, master)
+        else:
+            raise ArgumentError(
+                f"condition={condition!r} must be one of semistream.joins.conditions, such as Band(...)"
+            )
         keys = set(mapping.values())
         chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
         unknown = [name for name in chosen if name not in master.names]
@@ -87,7 +106,9 @@ class JoinPlan:
         if how in ("semi", "anti"):
             chosen = []
         names = _output_names(stream, chosen, suffix, str.lower if ignore_case else str)
-        plan = JoinPlan(stream, master, codec, mapping, how, tuple(chosen), tuple(names), dict(defaults or {}))
+        plan = JoinPlan(
+            stream, master, codec, mapping, how, tuple(chosen), tuple(names), dict(defaults or {}), condition, ordered
+        )
         plan._check_defaults()
         return plan
 
@@ -111,8 +132,8 @@ class JoinPlan:
 
     @cached_property
     def stream_keys(self) -> list[str]:
-        """The stream's key columns, in the order of the master's key."""
-        return self.codec.stream_columns(self.on)
+        """The stream's key columns, in the order of the master's key; or the column that the condition compares."""
+        return self.codec.stream_columns(self.on) if self.condition is None else [self.condition.stream]
 
     @cached_property
     def needed(self) -> list[str]:
@@ -167,6 +188,8 @@ class Join(ABC):
     name: ClassVar[str]
     idea: ClassVar[str]
     settings_type: ClassVar[type | None] = None
+    takes_conditions: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         self.store = store

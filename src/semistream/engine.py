@@ -22,6 +22,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
+from semistream.joins.conditions import Condition
 from semistream.planner.choice import choose_algorithm
 from semistream.stores import MasterStore
 
@@ -44,7 +45,9 @@ def make_join(
     schema: pa.Schema,
     store: MasterStore | str | os.PathLike[str],
     *,
-    on: str | Sequence[str] | Mapping[str, str],
+    on: str | Sequence[str] | Mapping[str, str] | None = None,
+    condition: Condition | None = None,
+    ordered: bool = False,
     how: str = "left",
     memory: int | str = "256MB",
     algorithm: str = "auto",
@@ -56,7 +59,9 @@ def make_join(
 ) -> Join:
     """The join itself, for those who want its counters or call it for several streams in turn."""
     opened = open_store(store, allow_empty=allow_empty)
-    plan = JoinPlan.make(schema, opened.schema, opened.codec, on, how, columns, suffix, defaults)
+    plan = JoinPlan.make(
+        schema, opened.schema, opened.codec, on, how, columns, suffix, defaults, condition=condition, ordered=ordered
+    )
     budget = Budget(memory, whole=opened.bytes)
     kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
     if settings is None:
@@ -71,7 +76,9 @@ def join(
     batches: Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatchReader,
     store: MasterStore | str | os.PathLike[str],
     *,
-    on: str | Sequence[str] | Mapping[str, str],
+    on: str | Sequence[str] | Mapping[str, str] | None = None,
+    condition: Condition | None = None,
+    ordered: bool = False,
     how: str = "left",
     memory: int | str = "256MB",
     algorithm: str = "auto",
@@ -81,11 +88,12 @@ def join(
     allow_empty: bool = False,
     settings: Any = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Join a stream of batches with a store; output batches come as soon as their rows are known, not in stream order.
+    """Join a stream of batches with a store; output batches come as soon as their rows are known.
 
     ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name,
-    several, or {stream column: master column}. ``columns`` are the master's columns to add (default: all but the
-    key).
+    several, or {stream column: master column}; or the join is on a ``condition`` (`semistream.joins.conditions`), by
+    an algorithm that scans the master. ``ordered`` keeps the stream's order, where the algorithm can. ``columns`` are
+    the master's columns to add (default: all but the key).
     """
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
@@ -101,6 +109,8 @@ def join(
         first.schema,
         store,
         on=on,
+        condition=condition,
+        ordered=ordered,
         how=how,
         memory=memory,
         algorithm=algorithm,

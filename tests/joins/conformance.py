@@ -34,12 +34,20 @@ class Question:
     columns: Sequence[str] | None = None
     suffix: str | None = "_m"
     defaults: Mapping[str, Any] | None = None
+    ordered: bool = False
 
     @property
     def plan(self) -> JoinPlan:
-        store = self.store
         return JoinPlan.make(
-            self.schema, store.schema, store.codec, self.on, self.how, self.columns, self.suffix, self.defaults
+            self.schema,
+            self.store.schema,
+            self.store.codec,
+            self.on,
+            self.how,
+            self.columns,
+            self.suffix,
+            self.defaults,
+            ordered=self.ordered,
         )
 
     @property
@@ -58,6 +66,9 @@ def conform(join: Join, question: Question) -> None:
         made.append(batch)
     actual = table_of(made, join.plan.output)
     assert_same_rows(actual, question.answer)
+    if question.ordered:
+        came = actual["row"].to_numpy()
+        assert (np.diff(came) >= 0).all(), f"row {came[1:][np.diff(came) < 0][0]} came too late"
     join.check()
     stats, fed = join.stats.since(before), sum(batch.num_rows for batch in question.batches)
     assert stats.rows_in == fed, f"rows_in is {stats.rows_in}, {fed} rows were fed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_same_rows_as_the_model(
 ) -> None:
     store, table = stores(key, master, layout)
     check_join(JOINS[join], question(store, table, key, stream, how, output), memory)
+
+
+def in_order() -> list[Any]:
+    """Joins that keep the stream's order, with all cases in the long tests."""
+    return [
+        pytest.param(name, *case, id="-".join([name, *case]), marks=[pytest.mark.long] if (turn + at) % 8 else [])
+        for turn, (name, kind) in enumerate(JOINS.items())
+        for at, case in enumerate(CASES)
+        if kind.keeps_order
+    ]
+
+
+@pytest.mark.parametrize("join, key, master, stream, how, output, layout, memory", in_order())
+def test_same_rows_in_order(
+    stores: Stores, join: str, key: str, master: str, stream: str, how: str, output: str, layout: str, memory: str
+) -> None:
+    store, table = stores(key, master, layout)
+    asked = replace(question(store, table, key, stream, how, output), ordered=True)
+    check_join(JOINS[join], asked, memory)
 
 
 @pytest.mark.parametrize("join", JOINS)

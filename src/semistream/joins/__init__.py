@@ -2,6 +2,7 @@
 
 from semistream.contracts import Join
 from semistream.joins.amesh import AMeshJoin
+from semistream.joins.derakhshan import DerakhshanJoin
 from semistream.joins.hybrid import HybridJoin
 from semistream.joins.inl import IndexNestedLoopJoin
 from semistream.joins.mesh import MeshJoin
@@ -20,6 +21,7 @@ from semistream.joins.xhybrid import TunedXHybridJoin, XHybridJoin
 _ALL: tuple[type[Join], ...] = (
     ReferenceJoin,
     IndexNestedLoopJoin,
+    DerakhshanJoin,
     MeshJoin,
     AMeshJoin,
     RMeshJoin,

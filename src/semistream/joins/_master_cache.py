@@ -17,7 +17,7 @@ from semistream.contracts import JoinPlan
 from semistream.joins._multimap import Entries, Multimap, Slots
 from semistream.joins._output import Output
 from semistream.keys import Codes
-from semistream.rows import Addresses, Projection, address_of
+from semistream.rows import Addresses, Projection, RowLayout, address_of
 from semistream.stats import Stats
 
 Mask = npt.NDArray[np.bool_]
@@ -41,9 +41,12 @@ def row_cost(store: Any, plan: JoinPlan) -> int:
 class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
-    def __init__(self, store: Any, plan: JoinPlan, rows: int, stats: Stats, most_rows: int) -> None:
+    def __init__(
+        self, store: Any, plan: JoinPlan, rows: int, stats: Stats, most_rows: int, source: RowLayout | None = None
+    ) -> None:
+        """``source`` is the layout of the rows that will be put, the store's own unless said."""
         super().__init__(rows)
-        self.projection = Projection(store.layout, plan.needed)
+        self.projection = Projection(source or store.layout, plan.needed)
         self.cell = cell_bytes(store, plan)
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)
@@ -61,7 +64,8 @@ class MasterCache(Multimap):
         """What the rows held take."""
         return self.rows * (self.cell + _ENTRY_BYTES)
 
-    def _addresses(self, slots: Slots) -> Addresses:
+    def addresses(self, slots: Slots) -> Addresses:
+        """Where the rows of these slots lie."""
         return address_of(self._arena) + slots.astype(np.int64) * self.cell
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
@@ -78,7 +82,7 @@ class MasterCache(Multimap):
         output, matched = self._output, np.ones(len(hit), np.bool_)
         if output.wants_rows or not output.plan.codec.exact:
             of = np.repeat(np.arange(len(hit)), self.counts(found))
-            rows = self._addresses(self.slots_of(found))
+            rows = self.addresses(self.slots_of(found))
             if not output.plan.codec.exact:
                 same = output.same_keys(stream, hit[of], rows)
                 of, rows = of[same], rows[same]
@@ -109,7 +113,7 @@ class MasterCache(Multimap):
         within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         chosen = rows[np.repeat(first, sizes) + within]
         slots = self.insert(np.repeat(codes, sizes))
-        self.projection.copy_to(chosen, self._addresses(slots))
+        self.projection.copy_to(chosen, self.addresses(slots))
         entries = self.lookup(codes)
         self.hits[entries] = 0
         self.since[entries] = now

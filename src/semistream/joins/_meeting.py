@@ -76,8 +76,10 @@ class Meeting:
         if len(entries) == 0:
             return
         slots = table.slots_of(entries)
+        # In order, tuples without a key wait among the others.
+        keyless = output.plan.ordered
         if exact and not output.wants_rows:
-            table.matched[slots] = True
+            table.matched[slots[self._has_key(slots)] if keyless else slots] = True
             return
         counts = table.counts(entries)
         ends = np.cumsum(counts)
@@ -89,19 +91,27 @@ class Meeting:
             left_from = np.maximum(begins[some], start) - start
             left_to = np.minimum(ends[some], end) - start
             for left, right in product_of_groups(left_from, left_to, first[some], last[some], output.most_rows):
+                if keyless:
+                    same = self._has_key(slots[start + left])
+                    left, right = left[same], right[same]
                 if not exact:
                     same = output.same_keys(block, left, rows[right])
                     left, right = left[same], right[same]
-                table.matched[slots[start + left]] = True
-                if output.wants_rows and len(left):
-                    of = np.searchsorted(last, right, "right")  # the group that a row belongs to
-                    yield output.pairs(block, left, codes[of], rows[right])
+                of = np.searchsorted(last, right, "right")  # the group that a row belongs to
+                yield from self.paired(block, left, slots[start + left], codes[of], rows[right])
+
+    def paired(
+        self, block: pa.RecordBatch, left: Indices, slots: Slots, codes: Codes, rows: Addresses
+    ) -> Iterator[pa.RecordBatch]:
+        """block[left[i]], which waits in slots[i], has found rows[i]."""
+        self.table.matched[slots] = True
+        if self.output.wants_rows and len(left):
+            yield self.output.pairs(block, left, codes, rows)
 
     def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
         """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
+        self._count_waits(slots, iteration)
         most = self.output.most_rows
-        table = self.table
-        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
         for start in range(0, len(slots), most):
             some = slots[start : start + most]
             matched = self.table.matched[some]
@@ -109,3 +119,14 @@ class Meeting:
                 self.output.stats.matched += len(some)
             else:
                 yield from self.output.settled(self.table.take(some), matched)
+
+    def _has_key(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        names = self.output.plan.stream_keys
+        return np.logical_and.reduce([self.table.has_value(slots, name) for name in names])
+
+    def _count_waits(self, slots: Slots, iteration: int) -> None:
+        table = self.table
+        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
+
+    def clear(self) -> None:
+        """Forget what is kept for tuples that wait."""

@@ -86,6 +86,10 @@ class Multimap:
         """The key entry of each slot."""
         return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
 
+    def codes_of(self, slots: Slots) -> Codes:
+        """The code of each slot."""
+        return self._codes[self.entries_of(slots)]
+
     def live(self) -> Entries:
         """All entries in use."""
         return np.flatnonzero(self._keys[:, self._kernels.COUNT] > 0)
@@ -97,6 +101,15 @@ class Multimap:
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their slots."""
         self._kernels.remove_keys(*self._parts, np.ascontiguousarray(entries))
+
+    def touch(self, entries: Entries) -> None:
+        """Make these keys the youngest, the last of them most of all."""
+        self._kernels.touch(self._state, self._keys, np.ascontiguousarray(entries))
+
+    def oldest_keys(self, slots: int) -> Entries:
+        """The oldest keys that have this many slots together."""
+        found = np.empty(min(self.keys, max(0, slots)), np.int64)
+        return found[: self._kernels.oldest(self._state, self._keys, slots, found)]
 
     def clear(self) -> None:
         """Remove everything."""

@@ -33,6 +33,8 @@ class Output:
         """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
         taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
         added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
+        if self.plan.defaults and (absent := rows == 0).any():
+            added = [self._filled(name, column, absent) for name, column in zip(self.plan.names, added, strict=True)]
         self.stats.rows_out += len(rows)
         return pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
 
@@ -51,17 +53,25 @@ class Output:
 
     def settled(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """All of these stream rows are decided now: count them, and give out what ``how`` wants beside the pairs."""
+        self.count(stream, matched)
+        yield from self.rest(stream, matched)
+
+    def count(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> None:
+        """All of these stream rows are decided now."""
         hits = int(matched.sum())
         self.stats.matched += hits
         self.stats.unmatched += len(matched) - hits
         if hits < len(matched) and len(self.unmatched_sample) < 5:
             self._remember(stream, np.flatnonzero(~matched)[:5])
+
+    def rest(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """What ``how`` wants beside the pairs."""
         how = self.plan.how
         if how == "semi":
             yield from self._plain(stream, np.flatnonzero(matched))
         elif how == "anti":
             yield from self._plain(stream, np.flatnonzero(~matched))
-        elif how == "left" and hits < len(matched):
+        elif how == "left" and not matched.all():
             yield from self._unmatched(stream, np.flatnonzero(~matched))
 
     def _plain(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
@@ -77,6 +87,12 @@ class Output:
             added = [self._default(name, len(some)) for name in self.plan.names]
             self.stats.rows_out += len(some)
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def _filled(self, name: str, column: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
+        value = self.plan.defaults.get(name)
+        if value is None:
+            return column
+        return pa.compute.if_else(pa.array(absent), pa.scalar(value, column.type), column)
 
     def _default(self, name: str, count: int) -> pa.Array:
         kind = self.plan.output.field(name).type

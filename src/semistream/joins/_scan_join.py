@@ -8,7 +8,7 @@ tuples of the same key stay. At the end of the stream, empty packets let the las
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,21 @@ from semistream.budget import Budget
 from semistream.contracts import JoinPlan, Prediction
 from semistream.errors import InvariantError
 from semistream.joins._costs import PROBE_SECONDS, TUPLE_SECONDS
-from semistream.joins._multimap import Slots
+from semistream.joins._multimap import Entries, Slots
 from semistream.joins._stream_table import slot_bytes
 from semistream.joins._waiting_join import MOST_BUFFER, Source, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
 _NOBODY: Slots = np.empty(0, np.int32)
+_NO_ENTRIES: Entries = np.empty(0, np.int64)
 
 
 class ScanJoin(WaitingJoin):
     """The loop; see the module."""
+
+    takes_conditions = True
+    keeps_order = True
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
@@ -78,6 +82,20 @@ class ScanJoin(WaitingJoin):
         for codes, rows in self._load(number):
             yield from self._meet(codes, rows, whole=whole)
         self._count_reads()
+
+    def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
+        """As every waiting join on the key; under a condition, with all that wait."""
+        condition = self.plan.condition
+        if condition is None:
+            return (yield from super()._meet(codes, rows, whole=whole))
+        columns = self.store.to_batch(codes, rows, condition.master_columns).columns
+        waiting, most = self.table.waiting_slots(), self.output.most_rows
+        for start in range(0, len(waiting), most):
+            slots = waiting[start : start + most]
+            block = self.table.take(slots)
+            for left, right in condition.pairs(block.column(condition.stream), columns, most):
+                yield from self.meeting.paired(block, left, slots[left], codes[right], rows[right])
+        return _NO_ENTRIES
 
     def _load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of a chunk, by one read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import InvariantError
@@ -110,6 +111,13 @@ class StreamTable(Multimap):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def has_value(self, slots: Slots, column: str) -> npt.NDArray[np.bool_]:
+        """Which of these tuples have a value in a column."""
+        position = self.schema.get_field_index(column)
+        if position in self._fixed:
+            return self._fixed[position].has_value(slots)
+        return np.asarray(self.take(slots).column(position).is_valid())
+
     def oldest(self) -> int | None:
         """The code of the key that waits longest."""
         head = int(self._state[self._kernels.QUEUE_HEAD])
@@ -153,6 +161,9 @@ class _Column:
             return
         values = np.frombuffer(data, self._values.dtype)[column.offset : column.offset + len(column)]
         self._values[slots] = values
+
+    def has_value(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        return self._valid[slots]
 
     def take(self, slots: Slots) -> pa.Array:
         values, valid = self._values[slots], self._valid[slots]

@@ -19,6 +19,8 @@ from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import InvariantError, MemoryBudgetError
 from semistream.joins._groups import Indices
+from semistream.joins._in_order import CELL_OVERHEAD, OrderedMeeting
+from semistream.joins._master_cache import cell_bytes
 from semistream.joins._meeting import Meeting, groups_of
 from semistream.joins._multimap import Entries, Slots
 from semistream.joins._output import MOST_ROWS, Output, pieces
@@ -66,6 +68,7 @@ class Source:
         self._plan, self._output, self._answer = plan, output, answer
         self.stream = pa.RecordBatch.from_pylist([], plan.stream)
         self._codes: Codes = np.empty(0, np.uint64)
+        self._number = 0
         self.ended = False
 
     def fill(self) -> Iterator[pa.RecordBatch]:
@@ -75,9 +78,9 @@ class Source:
             if piece is None:
                 self.ended = True
                 return
-            codes, valid = self._plan.codec.encode([piece.column(name) for name in self._plan.stream_keys])
+            codes, valid = self._codes_of(piece)
             self._output.stats.rows_in += piece.num_rows
-            if not valid.all():
+            if not valid.all() and not self._plan.ordered:
                 without = piece.filter(pa.array(~valid))
                 yield from self._output.settled(without, np.zeros(without.num_rows, np.bool_))
                 piece, codes = piece.filter(pa.array(valid)), codes[valid]
@@ -85,6 +88,15 @@ class Source:
             yield from self._answer(piece, codes, waiting, again=False)
             self.stream, self._codes = chosen(piece, codes, waiting)
             self._output.stats.hits += len(codes) - self.stream.num_rows
+
+    def _codes_of(self, piece: pa.RecordBatch) -> tuple[Codes, Mask]:
+        """Codes of the keys; under a condition, a number of its own for every tuple."""
+        columns = [piece.column(name) for name in self._plan.stream_keys]
+        if self._plan.condition is None:
+            return self._plan.codec.encode(columns)
+        self._number += piece.num_rows
+        codes = np.arange(self._number - piece.num_rows, self._number).astype(np.uint64)
+        return codes, columns[0].is_valid().to_numpy(zero_copy_only=False)
 
     def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
         """The next ``count`` tuples."""
@@ -108,7 +120,7 @@ class WaitingJoin(Join):
         row = output_row_bytes(store, plan)
         budget.require("output", row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE)))
         self._most_rows = max(1, min(MOST_ROWS, budget.parts["output"] // row))
-        size = slot_bytes(plan.stream)
+        size = self._slot_bytes(store, plan)
         budget.require("stream table", size)
         self._reserve(spare)
         capacity = 1 + budget.free // size
@@ -117,6 +129,8 @@ class WaitingJoin(Join):
         self._text_limit = text_bytes(plan.stream) * capacity
         self.output = Output(plan, store.layout, self.stats, self._most_rows)
         self.meeting = Meeting(self.table, self.output)
+        if plan.ordered:
+            self.meeting = OrderedMeeting(self.table, self.output, store, self.partitions.reader)
         self.iteration = 0
         self.stats.peak_bytes = budget.peak
 
@@ -139,6 +153,7 @@ class WaitingJoin(Join):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self.table.clear()
+        self.meeting.clear()
 
     @property
     def room(self) -> int:
@@ -219,4 +234,11 @@ class WaitingJoin(Join):
     @classmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
         """See `Join.least_bytes`."""
-        return int(store.index_bytes + store.largest_page + output_row_bytes(store, plan) + slot_bytes(plan.stream))
+        row = output_row_bytes(store, plan)
+        return int(store.index_bytes + store.largest_page + row + cls._slot_bytes(store, plan))
+
+    @staticmethod
+    def _slot_bytes(store: Any, plan: JoinPlan) -> int:
+        """What a waiting tuple takes; in order, with room for a match."""
+        cell = cell_bytes(store, plan) + CELL_OVERHEAD if plan.ordered else 0
+        return slot_bytes(plan.stream) + cell

@@ -32,6 +32,8 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     name = "ssbj"
     idea = "a cache of the keys worth their memory, the others by MESHJOIN's scan"
     cache_share = 0.3
+    takes_conditions = False  # its cache finds rows by key
+    keeps_order = False
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         self._row_cost, self._slot_cost = row_cost(store, plan), slot_bytes(plan.stream)

@@ -178,3 +178,36 @@ def census(state, buckets, keys, slots, found):
         entry = keys[entry, AFTER]
     if before != state[QUEUE_TAIL]:
         found[3] += 1
+
+
+@kernel("void(int64[::1], int32[:, ::1], int64[::1])")
+def touch(state, keys, entries):
+    """Move keys to the end of the queue, as the youngest."""
+    for i in range(len(entries)):
+        entry = np.int32(entries[i])
+        before, after = keys[entry, BEFORE], keys[entry, AFTER]
+        if after == NONE:
+            continue
+        keys[after, BEFORE] = before
+        if before == NONE:
+            state[QUEUE_HEAD] = after
+        else:
+            keys[before, AFTER] = after
+        tail = state[QUEUE_TAIL]
+        keys[tail, AFTER] = entry
+        keys[entry, BEFORE] = np.int32(tail)
+        keys[entry, AFTER] = np.int32(NONE)
+        state[QUEUE_TAIL] = entry
+
+
+@kernel("int64(int64[::1], int32[:, ::1], int64, int64[::1])")
+def oldest(state, keys, slots, out):
+    """List the oldest keys that have this many slots together; returns how many they are."""
+    n = 0
+    entry = state[QUEUE_HEAD]
+    while entry != NONE and slots > 0 and n < len(out):
+        out[n] = entry
+        n += 1
+        slots -= keys[entry, COUNT]
+        entry = np.int64(keys[entry, AFTER])
+    return n

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semistream.contracts import Join, JoinPlan, Prediction
-from semistream.errors import MemoryBudgetError, choose
+from semistream.errors import ArgumentError, MemoryBudgetError, choose
 from semistream.joins import JOINS
 
 
@@ -27,6 +27,12 @@ def choose_algorithm(
     ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
     """
     choose("algorithm", algorithm, ("auto", *JOINS))
+    able = [name for name, kind in JOINS.items() if _suits(kind, plan)]
+    if algorithm not in ("auto", *able):
+        what = "join on a condition" if plan.condition is not None else "keep the stream's order"
+        raise ArgumentError(f"algorithm={algorithm!r} cannot {what}; these can: {', '.join(able)}")
+    if algorithm == "auto" and len(able) < len(JOINS):
+        algorithm = able[0]
     if algorithm != "auto":
         kind = JOINS[algorithm]
         _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
@@ -44,6 +50,10 @@ def choose_algorithm(
         "hot rows are cached, the others read by planned sweeps",
         sweep.predict(store, plan, memory_bytes, skew),
     )
+
+
+def _suits(kind: type[Join], plan: JoinPlan) -> bool:
+    return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 
 def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int, copies: int) -> None:

@@ -1,0 +1,292 @@
+"""Conditions other than equality, for joins that scan R: inequality, band, range and similarity of strings.
+
+>>> import pyarrow as pa
+>>> near = Band("temperature", "reading", 0.5)
+>>> left, right = next(near.pairs(pa.array([1.0, 9.0]), [pa.array([0.6, 1.4, 9.6])], 100))
+>>> left.tolist(), right.tolist()
+([0, 0], [0, 1])
+
+A condition compares one column of the stream with one or two of the master. NULL and NaN satisfy none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.joins._groups import product_of_groups
+
+Indices = npt.NDArray[np.int64]
+Pairs = Iterator[tuple[Indices, Indices]]
+_COMPARISONS = ("<", "<=", ">", ">=")
+_CELLS = 1 << 20  # comparisons made at a time
+
+
+@dataclass(frozen=True)
+class Condition(ABC):
+    """What every condition has."""
+
+    stream: str
+    master: str
+
+    @property
+    def master_columns(self) -> tuple[str, ...]:
+        """The columns of the master that are compared."""
+        return (self.master,)
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        """Raise if the columns are not there or cannot be compared."""
+        _check_column("stream", self.stream, stream)
+        for name in self.master_columns:
+            _check_column("master", name, master)
+            self._check_types(stream.field(self.stream).type, master.field(name).type)
+
+    def _check_types(self, ours: pa.DataType, theirs: pa.DataType) -> None:
+        if _common(ours, theirs) is None:
+            raise SchemaError(
+                f"{self}: stream column {self.stream!r} is {ours}, the master's is {theirs}; both must be whole "
+                "numbers, floats, or the same kind of date or time; cast one of them"
+            )
+
+    @abstractmethod
+    def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
+        """All pairs of positions that satisfy the condition, at most ``most`` at a time."""
+
+
+@dataclass(frozen=True)
+class Inequality(Condition):
+    """``stream < master``, or another comparison."""
+
+    comparison: str = "<"
+
+    def __post_init__(self) -> None:
+        choose("comparison", self.comparison, _COMPARISONS)
+
+    def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
+        """See `Condition.pairs`."""
+        ours, theirs = _Values(stream, master[0].type), _Ordered(master[0], stream.type)
+        at = theirs.before(ours.values) if self.comparison in (">", "<=") else theirs.until(ours.values)
+        if self.comparison in (">", ">="):
+            yield from _ranges(ours, theirs, np.zeros(len(at), np.int64), at, most)
+        else:
+            yield from _ranges(ours, theirs, at, np.full(len(at), len(theirs.values)), most)
+
+
+@dataclass(frozen=True)
+class Band(Condition):
+    """``master − below ≤ stream ≤ master + above``; a number, or a timedelta for dates and times."""
+
+    above: Any
+    below: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("above", "below"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float | dt.timedelta) and not isinstance(value, bool)
+            if not (number or (name == "below" and value is None)):
+                raise ArgumentError(f"{name}={value!r} must be a number or a timedelta")
+
+    def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
+        """See `Condition.pairs`."""
+        ours, theirs = _Values(stream, master[0].type), _Ordered(master[0], stream.type)
+        above, below = self._widths(master[0].type)
+        low, high = _moved(ours.values, -above), _moved(ours.values, below)
+        yield from _ranges(ours, theirs, theirs.before(low), theirs.until(high), most)
+
+    def _widths(self, kind: pa.DataType) -> tuple[Any, Any]:
+        above = _width(self.above, kind)
+        return above, above if self.below is None else _width(self.below, kind)
+
+    def _check_types(self, ours: pa.DataType, theirs: pa.DataType) -> None:
+        super()._check_types(ours, theirs)
+        self._widths(theirs)
+
+
+@dataclass(frozen=True)
+class Between(Condition):
+    """``master ≤ stream ≤ until``: a range that is given by two columns of the master."""
+
+    until: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.until:
+            raise ArgumentError("Between needs the master's column that ends the range: Between(stream, master, until)")
+
+    @property
+    def master_columns(self) -> tuple[str, ...]:
+        """See `Condition.master_columns`."""
+        return (self.master, self.until)
+
+    def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
+        """See `Condition.pairs`."""
+        kinds = [column.type for column in master]
+        ours = [_Values(stream, kind) for kind in kinds]
+        known = np.intersect1d(ours[0].places, ours[1].places)
+        low, high = (_Values(column, stream.type) for column in master)
+        theirs, at_low, at_high = np.intersect1d(low.places, high.places, return_indices=True)
+        values = [one.values[np.searchsorted(one.places, known)] for one in ours]
+        for some in _blocks(len(known), len(theirs), most):
+            inside = (values[0][some, None] >= low.values[at_low]) & (values[1][some, None] <= high.values[at_high])
+            left, right = np.nonzero(inside)
+            if len(left):
+                yield known[some][left], theirs[right]
+
+
+@dataclass(frozen=True)
+class Similar(Condition):
+    """At most ``distance`` insertions, deletions and replacements of a character apart (Levenshtein)."""
+
+    distance: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.distance, int) or not 0 <= self.distance < 255:
+            raise ArgumentError(f"distance={self.distance!r} must be a whole number from 0 to 254")
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        """See `Condition.check`."""
+        super().check(stream, master)
+        _rapidfuzz()
+
+    def _check_types(self, ours: pa.DataType, theirs: pa.DataType) -> None:
+        for kind in (ours, theirs):
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise SchemaError(f"{self}: a column is {kind}; similarity compares strings")
+
+    def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
+        """See `Condition.pairs`."""
+        process, levenshtein = _rapidfuzz()
+        (ours, known), (theirs, there) = (_strings(column) for column in (stream, master[0]))
+        for some in _blocks(len(ours), len(theirs), most):
+            far = process.cdist(
+                ours[some], theirs, scorer=levenshtein.distance, score_cutoff=self.distance, dtype=np.uint8
+            )
+            left, right = np.nonzero(far <= self.distance)
+            if len(left):
+                yield known[some][left], there[right]
+
+
+# -- values that can be ordered --------------------------------------------------------------------------------------
+
+
+class _Values:
+    """The known values of a column as numbers, with their places."""
+
+    def __init__(self, column: pa.Array, other: pa.DataType) -> None:
+        kind = _common(column.type, other)
+        values = _numbers(column).cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(kind):
+            known = known & ~np.isnan(values)
+        self.places = np.flatnonzero(known)
+        self.values = values[self.places]
+
+
+class _Ordered(_Values):
+    """The same, in ascending order."""
+
+    def __init__(self, column: pa.Array, other: pa.DataType) -> None:
+        super().__init__(column, other)
+        order = np.argsort(self.values, kind="stable")
+        self.places, self.values = self.places[order], self.values[order]
+
+    def before(self, asked: npt.NDArray[Any]) -> Indices:
+        """How many are smaller."""
+        return np.searchsorted(self.values, asked, "left")
+
+    def until(self, asked: npt.NDArray[Any]) -> Indices:
+        """How many are smaller or equal."""
+        return np.searchsorted(self.values, asked, "right")
+
+
+def _ranges(ours: _Values, theirs: _Ordered, first: Indices, last: Indices, most: int) -> Pairs:
+    everyone = np.arange(len(first))
+    for left, right in product_of_groups(everyone, everyone + 1, first, np.maximum(first, last), most):
+        yield ours.places[left], theirs.places[right]
+
+
+def _blocks(ours: int, theirs: int, most: int) -> Iterator[slice]:
+    """Portions of ours whose comparisons with all of theirs, and pairs, stay few."""
+    step = max(1, min(_CELLS, max(most, 1)) // max(1, theirs))
+    for start in range(0, ours if theirs else 0, step):
+        yield slice(start, start + step)
+
+
+def _common(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
+    """The type in which values of both compare exactly, if there is one."""
+    types = pa.types
+    small = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32())
+    if types.is_integer(ours) and types.is_integer(theirs):
+        return None if pa.uint64() in (ours, theirs) else pa.int64()
+    if types.is_floating(ours) or types.is_floating(theirs):
+        return pa.float64() if all(types.is_floating(kind) or kind in small for kind in (ours, theirs)) else None
+    if types.is_timestamp(ours) and types.is_timestamp(theirs):
+        same = ours.unit == theirs.unit and (ours.tz is None) == (theirs.tz is None)
+        return pa.int64() if same else None
+    return pa.int64() if types.is_temporal(ours) and ours == theirs else None
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    if not pa.types.is_temporal(column.type):
+        return column
+    return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+
+
+def _width(value: Any, kind: pa.DataType) -> Any:
+    """A band's width in the numbers of a column."""
+    types = pa.types
+    if isinstance(value, dt.timedelta):
+        if types.is_date32(kind):
+            unit = dt.timedelta(days=1)
+        elif types.is_date64(kind):
+            unit = dt.timedelta(milliseconds=1)
+        elif types.is_temporal(kind):
+            if kind.unit == "ns":
+                return (value // dt.timedelta(microseconds=1)) * 1000
+            unit = {"s": dt.timedelta(seconds=1), "ms": dt.timedelta(milliseconds=1)}.get(
+                kind.unit, dt.timedelta(microseconds=1)
+            )
+        else:
+            raise ArgumentError(f"a band of {value} does not suit a column of type {kind}; give a number")
+        value = value / unit
+    if types.is_floating(kind):
+        return float(value)
+    if float(value) != int(value):
+        raise ArgumentError(
+            f"a band of {value} does not suit a column of type {kind}; give a whole number of its units"
+        )
+    return int(value)
+
+
+def _moved(values: npt.NDArray[Any], by: Any) -> npt.NDArray[Any]:
+    """Values plus a number, without passing the ends of 64 bits."""
+    if values.dtype == np.float64:
+        return values + by
+    ends = np.iinfo(np.int64)
+    return np.clip(values, ends.min - min(0, by), ends.max - max(0, by)) + by
+
+
+def _strings(column: pa.Array) -> tuple[list[str], Indices]:
+    places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    return column.take(pa.array(places)).to_pylist(), places
+
+
+def _rapidfuzz() -> tuple[Any, Any]:
+    try:
+        from rapidfuzz import process
+        from rapidfuzz.distance import Levenshtein
+    except ImportError as error:
+        raise ArgumentError("Similar needs the package rapidfuzz: pip install 'semistream[similarity]'") from error
+    return process, Levenshtein
+
+
+def _check_column(side: str, name: str, schema: pa.Schema) -> None:
+    if name not in schema.names:
+        raise ArgumentError(f"condition: the {side} has no column {name!r}; it has {schema.names}")
