@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -25,6 +25,10 @@ class CacheFirst(WaitingJoin):
             self.budget.grant("cache", rows * cost)
         self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
 
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super()._run(batches)
+        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+
     def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         del again
         yield from self.cache.answer(stream, codes, waiting)
@@ -38,7 +42,6 @@ class CacheFirst(WaitingJoin):
         """As the join behind the cache; and the cache is whole."""
         super().check()
         self.cache.check(self.name)
-        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes
 
 
 class CacheJoin(CacheFirst, QueueJoin):

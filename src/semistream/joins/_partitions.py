@@ -79,6 +79,11 @@ class Partitions:
         end = number + 1 if last is None else last
         yield from self.store.page_rows(self.reader, int(self.edges[number]), int(self.edges[end]))
 
+    def first_codes(self) -> Codes:
+        """The smallest code of each partition of the base."""
+        _, firsts = next(iter(self.store.levels()))
+        return firsts[self.edges[self.edges < len(firsts)]]
+
     def first_code(self, number: int) -> int:
         """The smallest code of a partition."""
         page = int(self.edges[number])

@@ -37,6 +37,12 @@ _MOST_OUTPUT = 4 << 20
 _LEAST_TEXT = 4096  # a single row of this size may always wait
 
 
+def buffer_bytes(store: Any, spare: int, share: float) -> int:
+    """The disk buffer: whole pages, at least one, and a share of what the least budget leaves."""
+    page = int(store.largest_page)
+    return page + int(min(MOST_BUFFER, spare * share)) // page * page
+
+
 def output_row_bytes(store: Any, plan: JoinPlan) -> int:
     """What a row of output takes while it is made."""
     return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
@@ -113,9 +119,8 @@ class WaitingJoin(Join):
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         budget.require("index", store.index_bytes)
-        page = store.largest_page
         spare = max(0, budget.total - self.least_bytes(store, plan))
-        budget.require("buffer", page + int(min(MOST_BUFFER, spare * self.buffer_share)) // page * page)
+        budget.require("buffer", buffer_bytes(store, spare, self.buffer_share))
         self.partitions = self._cut()
         row = output_row_bytes(store, plan)
         budget.require("output", row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE)))

@@ -2,16 +2,17 @@
 
 Idea: SSCJ with one pool of memory. Caching key j costs its m_j tuples of R and saves the n_j stream tuples that would
 wait for it, so j is cached when m_j·v_R < n_j·v_S, whatever the number of its matches; many-to-many is the normal
-case. What a cached key takes is charged in slots of H_S, and given back when it leaves.
+case. What a cached key takes is taken from H_S, and given back when it leaves.
 Budget: index, disk buffer, output; all the rest are h_S slots, which waiting tuples and cached keys share.
-Invariants: available + |H_S| + Σ charge = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅; H_R
-stays near empty on a uniform stream.
+Invariants: available + |H_S| + ⌈Σ charge/v_S⌉ = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅;
+H_R stays near empty on a uniform stream.
 Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j would wait
 now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the whole queue
 and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S > 2·m·v_R,
 since a tuple waits for half the span on average. Sizes are the real ones, overhead included. The disk phase goes over
-distinct keys, not over tuples, or many-to-many results would be lost. H_R may take at most half of the slots; its
-memory stays with the process.
+distinct keys, not over tuples, or many-to-many results would be lost. A key is charged in bytes: whole slots a key,
+as printed, double its price when v_R is a little more than v_S. H_R may take at most a quarter of the memory; what it
+took stays with the process.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from semistream.keys import Codes
 from semistream.rows import Addresses
 
 _RULES = ("corrected", "printed")
+_MOST_CACHED = 0.25  # of what buffers leave, for H_R
 _EVERY = 10  # iterations between two looks at the cache
 _TABLE_BYTES = 24  # of a cached row: what its place in the tables takes, used or not
 
@@ -62,14 +64,14 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         self.row_cost, self.slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
         self.factor = 2 if self.settings.inequality == "corrected" else 1
         super().__init__(store, plan, budget)
-        self.charged = 0
+        self.charged = 0  # bytes
         self.evictions = 0
         self._charge = np.zeros(self.cache.capacity, np.int64)
         self._began: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
         self._hand = 0
 
     def _reserve(self, spare: int) -> None:
-        rows = self.budget.free // 2 // (self.row_cost + _TABLE_BYTES) if spare > 0 else 0
+        rows = int(self.budget.free * _MOST_CACHED) // (self.row_cost + _TABLE_BYTES) if spare > 0 else 0
         if rows:
             self.budget.grant("cache tables", rows * _TABLE_BYTES)
         self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
@@ -77,19 +79,17 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     @property
     def room(self) -> int:
         """Slots that are neither taken by a waiting tuple nor charged for a cached key."""
-        return self.table.free - self.charged
+        return self.table.free - -(-self.charged // self.slot_cost)
 
     def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
         if self.settings.eviction == "corrected":
             self._began.append((self.iteration, self.stats.rows_in))
         waiting, sizes = self.table.counts(entries), last - first
-        charge = -(-sizes * self.row_cost // self.slot_cost)
+        charge = sizes * self.row_cost
         worth = waiting * self.slot_cost > self.factor * sizes * self.row_cost
         chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
         chosen = chosen[np.argsort(-waiting[chosen], kind="stable")]
-        most = self.table.capacity // 2 - self.charged
-        fits = (np.cumsum(sizes[chosen]) <= self.cache.free) & (np.cumsum(charge[chosen]) <= most)
-        chosen = chosen[fits]
+        chosen = chosen[np.cumsum(sizes[chosen]) <= self.cache.free]
         if len(chosen):
             self.cache.put(codes[chosen], first[chosen], last[chosen], rows, self.stats.rows_in)
             self._charge[self.cache.lookup(codes[chosen])] = charge[chosen]
@@ -142,7 +142,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         super().check()
         if int(self._charge.sum()) != self.charged or self.room < 0:
             raise InvariantError(
-                f"moij: {self.charged} slots charged, {int(self._charge.sum())} for cached keys; {self.room} are free"
+                f"moij: {self.charged} bytes charged, {int(self._charge.sum())} for cached keys; {self.room} slots free"
             )
 
     @classmethod

@@ -1,13 +1,13 @@
-"""PCSRJ, the parallel cache join: R and S are split by hash of the key, one cache join a node.
+"""PCSRJ, the parallel cache join (Naeem and others): R and S are split, one cache join a node.
 
-Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own
-cache, stream table and disk buffer, and works through its own part of the stream; the rates add up.
+Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own cache,
+stream table and disk buffer, its own part of R and of the stream; the rates add up.
 Budget: every node gets an equal share, divided as SSCJ does.
 Invariants: the nodes together give what one node would; a key is seen by one node only.
-Departures: nodes are threads here (kernels and Arrow release the interpreter's lock) and partitions in Spark's
-``enrich``. All read the same store by index, so R need not be split on disk. The hash of the key is mixed: its parity
-is skewed where keys are ranks. The printed model doubles cost and numerator and predicts no gain; rates are added up
-instead.
+Departures: nodes are threads or processes here, and partitions in Spark's ``enrich``. R is split by partitions in turn,
+not by hash of the key, so that a partition that is read holds keys of one node only, without a copy of R for each;
+where keys are ranks the first node then gets more of the stream. The printed model doubles cost and numerator and
+predicts no gain; rates are added up instead.
 """
 
 from __future__ import annotations
@@ -23,24 +23,31 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, choose
 from semistream.joins._output import MOST_ROWS, pieces
-from semistream.joins.sscj import SemiStreamCacheJoin
+from semistream.joins._partitions import Partitions
+from semistream.joins._remote_node import RemoteNode
+from semistream.joins._waiting_join import buffer_bytes
+from semistream.joins.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.stats import Stats
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _AHEAD = 4  # batches that wait between the threads
 
 
 @dataclass(frozen=True)
 class PcsrjSettings:
-    """How many nodes."""
+    """How many nodes, and whether they are threads or processes.
+
+    Threads begin at once; processes take a second to begin, and do not wait for each other's interpreter.
+    """
 
     nodes: int = 2
+    workers: str = "threads"
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= 64:
             raise ArgumentError(f"nodes={self.nodes} must be from 1 to 64")
+        choose("workers", self.workers, ("threads", "processes"))
 
 
 class ParallelCacheJoin(Join):
@@ -53,11 +60,21 @@ class ParallelCacheJoin(Join):
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
         super().__init__(store, plan, budget)
         self.settings = settings or PcsrjSettings()
-        share = budget.total // self.settings.nodes
-        least = SemiStreamCacheJoin.least_bytes(store, plan)
-        nodes = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
-        self.nodes = [SemiStreamCacheJoin(store, plan, Budget(max(share, least))) for _ in range(nodes)]
-        budget.require("nodes", sum(node.budget.peak for node in self.nodes))
+        kind = SemiStreamCacheJoin
+        least = kind.least_bytes(store, plan)
+        count = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
+        share = max(least, budget.total // count)
+        budget.require("nodes", count * share)
+        # As large a buffer as a single node would have: a read then serves as many tuples.
+        settings_of_node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
+        buffer = buffer_bytes(store, share - least, settings_of_node.buffer_share)
+        self._firsts = Partitions(store, buffer).first_codes()
+        self.nodes: list[Any] = [
+            kind(store, plan, Budget(share), settings_of_node)
+            if self.settings.workers == "threads"
+            else RemoteNode(kind, store, plan, share, settings_of_node)
+            for _ in range(count)
+        ]
         self.stats.peak_bytes = budget.peak
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,13 +109,13 @@ class ParallelCacheJoin(Join):
                 self._add(node.stats.since(old))
 
     def _feed(self, batches: Iterable[pa.RecordBatch], given: Any, made: Any, stop: threading.Event) -> None:
-        """Send every tuple to the node of its key; those without a key to the first."""
+        """Send every tuple to the node of its partition; those without a key to the first."""
         try:
             for batch in batches:
                 for piece in pieces(batch, MOST_ROWS, self.plan.stream):
                     columns = [piece.column(name) for name in self.plan.stream_keys]
                     codes, valid = self.plan.codec.encode(columns)
-                    node = ((codes * _MIX) >> np.uint64(40)) % np.uint64(len(self.nodes))
+                    node = np.searchsorted(self._firsts, codes, "right") % len(self.nodes)
                     node[~valid] = 0
                     for number, one in enumerate(given):
                         some = piece.take(pa.array(np.flatnonzero(node == number)))
@@ -115,8 +132,8 @@ class ParallelCacheJoin(Join):
         for field in fields(Stats):
             if field.name not in ("peak_bytes", "cached_rows", "cached_bytes"):
                 setattr(self.stats, field.name, getattr(total, field.name))
-        self.stats.cached_rows = sum(node.cache.rows for node in self.nodes)
-        self.stats.cached_bytes = sum(node.cache.used_bytes for node in self.nodes)
+        self.stats.cached_rows = sum(node.stats.cached_rows for node in self.nodes)
+        self.stats.cached_bytes = sum(node.stats.cached_bytes for node in self.nodes)
 
     @property
     def unmatched_sample(self) -> list[object]:
@@ -141,7 +158,7 @@ class ParallelCacheJoin(Join):
         return Prediction(2 * one.rows_per_second, one.hit_ratio, one.parts, f"a node of two: {one.remark}")
 
 
-def _run(number: int, node: Join, given: Any, made: Any, stop: threading.Event) -> None:
+def _run(number: int, node: Any, given: Any, made: Any, stop: threading.Event) -> None:
     """One node's thread."""
     try:
         for batch in node.join(iter(lambda: _get(given, stop), None)):

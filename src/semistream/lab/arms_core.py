@@ -90,7 +90,7 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
     size = cell.params["batch_rows"]
     batches = {number: data.load.stream(number * size, size) for number in {*warmup, *timed, *checked}}
     kind = _arm_class(cell.arm)
-    _load_code(cell, data)
+    load_code(cell, data)
     give_back_memory()
     with MemorySampler(os.getpid()) as sampler:
         sampler.mark_idle()
@@ -150,7 +150,7 @@ def _arm_class(name: str) -> Callable[[Cell, BenchData, pa.Schema], Arm]:
     raise BenchmarkError(f"arm {name!r} is not known; choose from {', '.join([*JOINS, *arms_duckdb.ARMS, 'build'])}")
 
 
-def _load_code(cell: Cell, data: BenchData) -> None:
+def load_code(cell: Cell, data: BenchData) -> None:
     """Kernels and libraries belong to the idle baseline, as they do in a worker; files to the page cache, if warm."""
     from semistream.kernels.__main__ import MODULES
 
@@ -173,8 +173,13 @@ def _consume(arm: Arm, batches: list[pa.RecordBatch]) -> None:
 
 
 def _checksum(arm: Arm, batch: pa.RecordBatch) -> str:
+    return checksum_of(arm.join([batch]))
+
+
+def checksum_of(batches: Iterable[pa.RecordBatch]) -> str:
+    """Of all rows, whatever their order."""
     total = Checksum()
-    for out in arm.join([batch]):
+    for out in batches:
         for start in range(0, out.num_rows, _CHECKED_ROWS):  # so that checking takes no memory worth mentioning
             total.add(out.slice(start, _CHECKED_ROWS))
     return total.text
@@ -186,7 +191,7 @@ def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
 
     source = data.unsorted()
     warm_page_cache(source)
-    _load_code(Cell("core", "build", {"direct": True}), data)
+    load_code(Cell("core", "build", {"direct": True}), data)
     with (
         tempfile.TemporaryDirectory(dir=data.directory, prefix=".build-") as place,
         MemorySampler(os.getpid()) as sampler,

@@ -15,7 +15,7 @@ from semistream.errors import SemistreamError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
-PLACE = ("rows", "stream", "batch_rows", "columns")
+PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout")
 
 
 class BenchmarkError(SemistreamError):
@@ -50,6 +50,8 @@ class Cell:
             parts.append(f"{params['batch_rows']:,}-row batches")
         if self.suite == "spark" and "stream" in params:
             parts.append(params["stream"])
+        if self.suite == "joins":
+            parts.append(f"{params['rows']:,} rows, skew {params['skew']:g}, {params['layout']}")
         if "memory" in params:
             parts.append(params["memory"])
         if "threads" in params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,9 @@ Warmup = Annotated[
 BatchRows = Annotated[
     str | None, typer.Option("--batch-rows", help="Batch sizes.", show_default="200000,2000000; with --quick 200000")
 ]
+_SIZES = "200000,1000000,10000000; with --quick 200000"
+_BUDGETS = "10%,5%,2%,1%; with --quick 10%,1%"
+_SKEWS = "1,0.75,0.5,0.25,0; with --quick 1,0"
 Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: three or all.")]
 
 
@@ -131,6 +135,63 @@ def spark(
 
 
 @bench.command()
+def joins(
+    out: Out = None,
+    data: Data = None,
+    quick: Quick = False,
+    sizes: Annotated[str | None, typer.Option("--sizes", help="Rows of the master.", show_default=_SIZES)] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", help="Budgets, as shares of the store.", show_default=_BUDGETS)
+    ] = None,
+    skews: Annotated[str | None, typer.Option("--skews", help="Zipf exponents.", show_default=_SKEWS)] = None,
+    layouts: Annotated[
+        str | None, typer.Option("--layouts", help="shuffled, sorted or both.", show_default="both")
+    ] = None,
+    arms: Arms = None,
+    repetitions: Repetitions = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="How long a cell is measured at most.")] = None,
+    cross: Annotated[bool, typer.Option("--cross", help="Every value with every other: days, not hours.")] = False,
+) -> None:
+    """Every join of the literature on one grid: what a read is worth, what waits how long, what it costs.
+
+    Without --cross, one axis at a time is moved away from the centre: the first value of each, and the middle size.
+
+    [bold]Examples[/]
+
+    [cyan]semistream bench joins --quick[/]
+
+    [cyan]semistream bench joins --sizes 1000000 --memory 10% --skews 1 --layouts shuffled --arms sscj,moij,sweep[/]
+    """
+    from semistream.lab.cells import BenchmarkError
+    from semistream.lab.suites import GRIDS
+
+    try:
+        asked: dict[str, Any] = {
+            "sizes": _numbers(sizes, "--sizes"),
+            "memory": _split(memory),
+            "skews": tuple(float(part) for part in _split(skews)),
+            "layouts": _split(layouts),
+            "seconds": seconds,
+            "crossed": cross,
+        }
+    except ValueError:
+        raise BenchmarkError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
+    given = {name: value for name, value in asked.items() if value not in (None, ())}
+    grid = replace(GRIDS["quick" if quick else "full"], **given)
+    arms_asked = _split(arms)
+    _run(
+        "joins",
+        quick=quick,
+        out=out,
+        data=data,
+        arms=arms_asked,
+        repetitions=repetitions or 1,
+        rows=grid.centre,
+        grid=grid,
+    )
+
+
+@bench.command()
 def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
     """Make report.html from results.jsonl again."""
     from semistream.lab.cells import BenchmarkError
@@ -194,12 +255,10 @@ def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
-def _numbers(text: str | None) -> tuple[int, ...]:
+def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
     from semistream.lab.cells import BenchmarkError
 
     try:
         return tuple(int(part.replace("_", "")) for part in _split(text))
     except ValueError:
-        raise BenchmarkError(
-            f"--batch-rows {text} must be numbers separated by commas, such as 200000,2000000"
-        ) from None
+        raise BenchmarkError(f"{option} {text} must be numbers separated by commas, such as 200000,2000000") from None

@@ -24,6 +24,10 @@ def run_cell(cell: Cell, root: Path) -> dict[str, Any]:
         from semistream.lab import arms_spark
 
         result = arms_spark.run(cell, data)
+    elif cell.suite == "joins":
+        from semistream.lab import arms_joins
+
+        result = arms_joins.run(cell, data)
     else:
         from semistream.lab import arms_core
 

@@ -20,6 +20,7 @@ from semistream.errors import choose
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.environment import environment
+from semistream.lab.grid_joins import Grid
 from semistream.lab.results import Results, cell_of, check_agreement
 from semistream.lab.targets import NATIVE
 
@@ -28,8 +29,21 @@ SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", 
 WHOLE = "200%"  # what `reference` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+GRIDS: dict[str, Grid] = {
+    "full": Grid(),
+    "quick": Grid((200_000,), ("10%", "1%"), (1.0, 0.0), ("shuffled",), 200_000, warm_seconds=5.0, seconds=3.0),
+}
 Start = Callable[[Cell], None]
 End = Callable[[Cell, dict[str, Any]], None]
+
+
+def arms_of(suite: str) -> tuple[str, ...]:
+    """The arms that a suite has."""
+    if suite == "joins":
+        from semistream.lab.arms_joins import ARMS
+
+        return ARMS
+    return CORE_ARMS if suite == "core" else SPARK_ARMS
 
 
 @dataclass(frozen=True)
@@ -48,10 +62,11 @@ class Settings:
     batches: int | None = None
     warmup: int | None = None
     columns: str = "three"
+    grid: Grid | None = None
     timeout_seconds: float = 3600.0
 
     def __post_init__(self) -> None:
-        known = CORE_ARMS if self.suite == "core" else SPARK_ARMS
+        known = arms_of(self.suite)
         if not self.arms:
             object.__setattr__(self, "arms", known)
         for arm in self.arms:
@@ -69,7 +84,7 @@ class Settings:
     @property
     def command(self) -> str:
         """How to run this again; where data and results go is left out."""
-        options = {
+        options: dict[str, Any] = {
             "rows": self.rows,
             "arms": ",".join(self.arms),
             "memory": ",".join(self.memory),
@@ -80,6 +95,17 @@ class Settings:
             "warmup": self.warmup,
             "columns": self.columns,
         }
+        if self.grid is not None:
+            grid = self.grid
+            options = {
+                "sizes": ",".join(map(str, grid.sizes)),
+                "memory": ",".join(grid.memory),
+                "skews": ",".join(f"{skew:g}" for skew in grid.skews),
+                "layouts": ",".join(grid.layouts),
+                "arms": ",".join(self.arms),
+                "repetitions": self.repetitions,
+                "seconds": f"{grid.seconds:g}",
+            }
         return " ".join(
             [f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)]
         )
@@ -93,7 +119,7 @@ class Settings:
 
 def cells(settings: Settings) -> list[Cell]:
     """All cells in the order in which they are run."""
-    make = _core_places if settings.suite == "core" else _spark_places
+    make = {"core": _core_places, "spark": _spark_places, "joins": _joins_places}[settings.suite]
     found = []
     for repetition in range(settings.repetitions):
         for place in make(settings):
@@ -160,6 +186,13 @@ def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict
     }
 
 
+def _joins_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    assert settings.grid is not None
+    for point in settings.grid.points():
+        how = {"warm_seconds": settings.grid.warm_seconds, "seconds": settings.grid.seconds}
+        yield [(arm, {**point, **how, "columns": settings.columns}) for arm in settings.arms]
+
+
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
     """Cells without a result, or with an error."""
     done = {cell_of(result).key for result in results.done}
@@ -168,6 +201,11 @@ def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
 
 def prepare(settings: Settings, note: Callable[[str], None]) -> None:
     """Make the data before anything is timed; what is there is kept."""
+    if settings.grid is not None:
+        for rows in sorted({point["rows"] for point in settings.grid.points()}):
+            note(f"data: a store of {rows:,} rows")
+            BenchData(settings.data, rows).store()
+        return
     data = BenchData(settings.data, settings.rows)
     steps: list[tuple[str, Callable[[], object]]] = [("the master, unsorted", data.unsorted), ("the store", data.store)]
     if settings.suite == "core":
@@ -206,7 +244,7 @@ def run(settings: Settings, wanted: Sequence[Cell], results: Results, start: Sta
 def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
     """Run one cell in a fresh process."""
     variables = dict(os.environ)
-    if cell.suite == "core":
+    if cell.suite in ("core", "joins"):
         variables |= dict.fromkeys(ONE_THREAD, "1")
     command = [sys.executable, "-m", "semistream.lab.run_once", str(settings.data), cell.to_json()]
     try:
