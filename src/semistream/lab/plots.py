@@ -1,9 +1,10 @@
-"""Bar charts as SVG text, to stand in a page of their own without any other file."""
+"""Pictures as SVG text, to stand in a page of their own without any other file."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +25,8 @@ class Bar:
 def rate_bars(bars: Sequence[Bar]) -> str:
     """Rows a second as horizontal bars, the value written at each."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": repr(bars),
-        "font.family": "sans-serif",
-        "font.size": 12,
-    }
-    with mpl.rc_context(settings):
-        figure = Figure(figsize=(6.0, 0.55 + 0.42 * len(bars)), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
+    with _figure(0.55 + 0.42 * len(bars), repr(bars)) as (axes, text):
         places = range(len(bars))
         values = [bar.value for bar in bars]
         errors = [[b.value - b.low for b in bars], [b.high - b.value for b in bars]]
@@ -54,10 +44,72 @@ def rate_bars(bars: Sequence[Bar]) -> str:
         axes.set_xlabel("rows a second")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    return text.getvalue()
+
+
+def lines(
+    found: dict[str, list[tuple[str, float]]],
+    values: list[str],
+    labels: list[str],
+    across: str,
+    upwards: str,
+    colors: dict[str, str],
+) -> str:
+    """One line an arm over the values of an axis, in logarithmic steps; arms with a color are named at their end."""
+    with _figure(3.8, repr(found)) as (axes, text):
+        ends = []
+        for arm, points in sorted(found.items(), key=lambda item: item[0] in colors):
+            at, heights = [values.index(value) for value, _ in points], [height for _, height in points]
+            main = arm in colors
+            axes.plot(
+                at,
+                heights,
+                color=colors.get(arm, BOUND),
+                linewidth=2 if main else 1.2,
+                marker="o",
+                markersize=4 if main else 2.5,
+                zorder=3 if main else 2,
+            )
+            if main:
+                ends.append((heights[-1], at[-1], arm))
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set_xlim(-0.2, len(labels) - 1 + 0.22 * len(labels))
+        axes.set_xlabel(across)
+        axes.set_ylabel(upwards)
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.spines[["top", "right"]].set_visible(False)
+        low, high = axes.get_ylim()
+        step, last = (high / low) ** 0.055, 0.0
+        for height, at_end, arm in sorted(ends):  # pushed apart, so that names do not cover each other
+            last = max(height, last * step)
+            axes.annotate(
+                arm, (at_end, height), (len(labels) - 1 + 0.12, last), color=colors[arm], va="center", fontsize=11
+            )
+    return text.getvalue()
+
+
+@contextmanager
+def _figure(height: float, salt: str) -> Iterator[tuple[Any, io.StringIO]]:
+    """Axes to draw on; afterwards the text holds the picture as SVG."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": salt,
+        "font.family": "sans-serif",
+        "font.size": 12,
+    }
+    drawn, text = io.StringIO(), io.StringIO()
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(6.0, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure.add_subplot(), text
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    svg = drawn.getvalue()
+    text.write(svg[svg.index("<svg") :])
 
 
 def short(value: float) -> str:

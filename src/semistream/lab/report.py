@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream.lab import plots, texts
+from semistream.lab import plots, report_joins, texts
 from semistream.lab.results import Group, Result, Results, cell_of, disagreements, grouped
-from semistream.lab.targets import NATIVE, STATED_FOR, ratio, targets
+from semistream.lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
 
 OURS = ("semistream", "sweep")
 BOUNDS = ("source", "passthrough", "reference")
@@ -41,8 +41,11 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     body = _notes("wrong", "Not shown, since arms gave different rows:", map(str, differing))
     failures = (f"{cell_of(line).label}: {line['error']}" for line in results.failed)
     body += _notes("note", "Could not be run:", failures)
-    for rows in sorted({result["params"]["rows"] for result in usable}, reverse=True):
-        body += _size(rows, [group for group in grouped(usable) if group.params["rows"] == rows])
+    groups = grouped(usable)
+    body += _joins([group for group in groups if group.suite == "joins"])
+    others = [group for group in groups if group.suite != "joins"]
+    for rows in sorted({group.params["rows"] for group in others}, reverse=True):
+        body += _size(rows, [group for group in others if group.params["rows"] == rows])
     used = {result["environment"] for result in usable}
     facts = _environments([one for key, one in run["environments"].items() if key in used])
     body = _busy(usable, run["environments"]) + body
@@ -60,17 +63,40 @@ def _size(rows: int, groups: list[Group]) -> str:
     text = f"<h2>{rows:,} master rows</h2>"
     if rows != STATED_FOR:
         text += f"<p class=note>A small run. The targets are stated for {STATED_FOR:,} master rows.</p>"
+    return text + _targets(targets(groups)) + _spark(groups) + _core(groups) + _legend(groups)
+
+
+def _targets(found: Iterable[Target]) -> str:
     lines = [
         [
             "<span class=met>✓</span>" if target.met else "<span class=missed>✗</span>",
             f"{escape(target.what)}<br><small>{escape(target.where)}</small>",
             f"{escape(target.measured)}<br><small>{escape(target.wanted)}</small>",
         ]
-        for target in targets(groups)
+        for target in found
     ]
-    if lines:
-        text += "<h3>Targets</h3>" + _table(["", "", "measured<br><small>target</small>"], lines, numbers=(2,))
-    return text + _spark(groups) + _core(groups) + _legend(groups)
+    if not lines:
+        return ""
+    return "<h3>Targets</h3>" + _table(["", "", "measured<br><small>target</small>"], lines, numbers=(2,))
+
+
+def _joins(groups: list[Group]) -> str:
+    """All joins of the literature on one grid."""
+    if not groups:
+        return ""
+    centre = report_joins.centre_of(groups)
+    text = f"<h2>Every join on one grid</h2>{texts.JOINS}" + _targets(report_joins.targets(groups))
+    for title, picture in report_joins.curves(groups):
+        text += f"<h3>{escape(title)}</h3>{picture}"
+    points = [centre, *({**centre, axis: v} for axis, v in (("skew", 0.0), ("layout", "sorted")) if v != centre[axis])]
+    for point in points:
+        header, lines = report_joins.table(groups, point)
+        if lines:
+            where = f"{point['rows']:,} rows, {point['memory']} memory, skew {point['skew']:g}, {point['layout']}"
+            marked = [number for number, line in enumerate(lines) if "<b>sweep</b>" in line[0]]
+            text += f"<h3>{escape(where)}</h3>"
+            text += _table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
+    return text
 
 
 def _spark(groups: list[Group]) -> str:

@@ -18,6 +18,13 @@ ARMS = {
     "build": "a store built from Parquet files in random order",
 }
 
+JOINS = """
+<p>One stream a cell. Counters and clock are read as rows go in, once tables and caches are full. A page has 4 KiB;
+reads differ in size from join to join, so tuples a page is what compares them. <i>Held</i> is what the join took from
+its budget, <i>growth</i> the process's memory above its idle baseline. Grey lines are the joins that the table names
+and the picture does not.</p>
+"""
+
 METHOD = """
 <h2>How it was measured</h2>
 <ul>
