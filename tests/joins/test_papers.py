@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore, make_join
-from semistream.errors import ArgumentError, MemoryBudgetError
+from semistream.errors import ArgumentError, CorruptStoreError, MemoryBudgetError, SemistreamError
 from semistream.joins import JOINS
 from semistream.joins.amesh import AmeshSettings
 from semistream.joins.moij import MoijSettings
+from semistream.joins.pcsrj import PcsrjSettings
 from semistream.joins.rmesh import RmeshSettings
+from semistream.joins.sscj import SscjSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 
@@ -217,3 +219,82 @@ def test_long_text_stays_within_the_budget(store: MasterStore, name: str) -> Non
     huge = pa.record_batch({"key": [1], "note": ["x" * 500_000]}, schema=stream.schema)
     with pytest.raises(MemoryBudgetError, match=r"500,\d+ bytes while it waits"):
         list(join.join([huge]))
+
+
+PROCESSES = PcsrjSettings(nodes=2, workers="processes")
+
+
+def test_nodes_as_processes_give_what_one_join_gives(store: MasterStore, load: ZipfWorkload) -> None:
+    """Twice with the same processes, and once more after a stream was abandoned."""
+    join = made(store, load, "pcsrj", settings=PROCESSES)
+    right = made(store, load, "reference", "400%")
+    for turn in range(3):
+        if turn == 2:
+            begun: Any = join.join(stream_of(load, 60_000))
+            next(begun)
+            begun.close()
+        rows = table_of(list(join.join(stream_of(load, 9_000))), join.plan.output)
+        assert_same_rows(rows, table_of(list(right.join(stream_of(load, 9_000))), right.plan.output))
+        join.check()
+    assert join.stats.matched >= 27_000
+    assert join.stats.peak_bytes <= join.budget.total
+    assert join.stats.cached_rows > 0
+
+
+def test_a_node_that_dies_is_an_error_and_the_next_stream_gets_another(store: MasterStore, load: ZipfWorkload) -> None:
+    join = made(store, load, "pcsrj", settings=PROCESSES)
+    begun: Any = join.join(stream_of(load, 300_000))
+    next(begun)
+    join.nodes[1]._process.kill()
+    with pytest.raises(SemistreamError, match="a node of the parallel join ended"):
+        list(begun)
+    assert sum(batch.num_rows for batch in join.join(stream_of(load, 6_000))) == 6_000
+    join.check()
+
+
+def test_errors_in_a_node_come_back(tmp_path: Path) -> None:
+    """A damaged page is found by a process, and named by the one who asked."""
+    store = MasterStore.build(pa.table({"id": range(2_000), "v": range(2_000)}), tmp_path / "s", key="id")
+    file = store.segments[0].path
+    data = bytearray(Path(file).read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    Path(file).write_bytes(bytes(data))
+    stream = pa.record_batch({"id": range(2_000)})
+    join = make_join(stream.schema, store, on="id", memory="1MB", algorithm="pcsrj", settings=PROCESSES)
+    with pytest.raises(CorruptStoreError, match="damaged"):
+        list(join.join([stream]))
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"nodes": 65}, {"workers": "fibres"}], ids=str)
+def test_settings_of_pcsrj_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        PcsrjSettings(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"cache_share": 1.0}, {"buffer_share": 0.6}, {"cache_share": -0.1}], ids=str)
+def test_settings_of_sscj_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        SscjSettings(**wrong)
+
+
+def test_derakhshan_forgets_what_was_not_used_for_longest(tmp_path: Path) -> None:
+    """LRU, key by key: a cache of few rows, and a stream that shows which of them are still there."""
+    store = MasterStore.build(pa.table({"id": range(3_000), "v": range(3_000)}), tmp_path / "s", key="id")
+    schema = pa.schema([("id", pa.int64())])
+    join: Any = make_join(schema, store, on="id", memory="40KB", algorithm="derakhshan")
+    room = join.cache.capacity
+    kept: dict[int, None] = {}
+    chooser = np.random.default_rng(3)
+    for _ in range(60):
+        keys = np.unique(chooser.zipf(1.3, 30) % 3_000)[: join.block_rows]
+        list(join.join([pa.record_batch({"id": keys})]))
+        known = [key for key in keys.tolist() if key in kept]
+        for key in [*known, *(key for key in keys.tolist() if key not in known)]:
+            kept.pop(key, None)
+            kept[key] = None
+        while len(kept) > room:
+            kept.pop(next(iter(kept)))
+    held = np.array(list(kept)) if room < 3_000 else keys
+    assert (join.cache.lookup(join.plan.codec.encode([pa.array(held)])[0]) >= 0).all()
+    assert join.cache.rows == len(kept)
+    join.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from semistream.errors import ArgumentError
 from semistream.lab import suites, targets
 from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.grid_joins import AXES, Grid
 from semistream.lab.results import Results
 from semistream.lab.suites import Settings
 from tests.lab.samples import result
@@ -98,3 +100,24 @@ def test_a_process_that_fails_is_explained(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="'nope' is not known"):
         suites.run_cell(Cell("core", "nope", {"rows": 10, "warmup": 1, "batches": 1, "batch_rows": 5}), given)
     assert "Traceback" in (given.out / "failed-core-nope.log").read_text()
+
+
+def test_joins_grid_moves_one_axis_at_a_time(tmp_path: Path) -> None:
+    grid = Grid((1_000, 2_000, 4_000), ("10%", "1%"), (1.0, 0.0), ("shuffled", "sorted"), centre=2_000)
+    asked = settings(tmp_path, "joins", grid=grid, repetitions=1, arms=("mesh", "sweep"))
+    cells = suites.cells(asked)
+    assert len(cells) == 2 * (1 + 2 + 1 + 1 + 1)
+    points = [tuple(cell.params[axis] for axis in AXES) for cell in cells[::2]]
+    assert points[0] == (2_000, "10%", 1.0, "shuffled")
+    assert all(sum(a != b for a, b in zip(point, points[0], strict=True)) == 1 for point in points[1:])
+    crossed = replace(asked, grid=replace(grid, crossed=True))
+    assert len(suites.cells(crossed)) == 2 * 3 * 2 * 2 * 2
+    assert "--skews 1,0" in asked.command
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"layouts": ("heap",)}, {"skews": (-1.0,)}, {"sizes": (10,)}, {"memory": ()}], ids=str
+)
+def test_wrong_grids(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, BenchmarkError)):
+        Grid(**wrong)

@@ -35,6 +35,7 @@ class RemoteNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: Any = None
         self.stats = Stats(master_version=store.version)
+        self._before = self.stats  # what processes counted that are gone
         self.unmatched_sample: list[object] = []
 
     def _begin(self) -> None:
@@ -68,13 +69,13 @@ class RemoteNode:
         if isinstance(told, BaseException):
             self._stop()
             raise told
-        self.stats, self.unmatched_sample = told
+        self.stats, self.unmatched_sample = self._before + told[0], told[1]
 
     def _stop(self) -> None:
         if self._process is not None:
             _end(self._process)
         self._ours.close()
-        self._process = None
+        self._process, self._before = None, self.stats
 
     def check(self) -> None:
         """The node checks itself at the end of every stream."""

@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[str, Any]] = {
 ARMS = tuple(dict.fromkeys([*(name for name in JOINS if name != "reference"), *VARIANTS]))
 BATCH = 20_000
 _MOST_WARM, _MOST_MEASURED = 20_000_000, 4_000_000
+_MOST_A_SECOND = 4_000_000
 _CHECKED = 2_000
 
 
@@ -60,7 +61,8 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
     algorithm, settings = VARIANTS.get(cell.arm, (cell.arm, None))
     store = MasterStore.open(data.store(), direct=bool(params.get("direct")))
     warm_rows = min(_MOST_WARM, 3 * params["rows"])
-    batches = [load.stream(start, BATCH) for start in range(0, warm_rows + _MOST_MEASURED, BATCH)]
+    most = int(min(_MOST_MEASURED, _MOST_A_SECOND * params["seconds"]))
+    batches = [load.stream(start, BATCH) for start in range(0, warm_rows + most, BATCH)]
     pa.set_cpu_count(1)
     load_code(cell, data)
     give_back_memory()

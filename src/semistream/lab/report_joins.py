@@ -1,6 +1,6 @@
 """The part of the report that `bench joins` fills: each axis as curves, the centre as a table, the papers' ratios.
 
-Reads differ in size from join to join, so the yardstick is stream tuples a page read (4 KiB), with tuples a read beside it.
+Reads differ in size from join to join, so the yardstick is stream tuples a page read (4 KiB); tuples a read stand by.
 """
 
 from __future__ import annotations

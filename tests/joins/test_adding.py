@@ -1,0 +1,55 @@
+"""docs/adding_a_join.md, followed as it is written: its file, its line, and the conformance suite."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from semistream import MasterStore, join
+from semistream.contracts import HOWS, Join
+from semistream.joins import JOINS
+from tests.joins.conformance import MASTERS, STREAMS, build, check_join, question
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding_a_join.md"
+FILE, LINE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The class, made from the page's own text: the file as a module of the package, the line in its registry."""
+    path = tmp_path_factory.mktemp("toy") / "last_resort.py"
+    path.write_text(FILE, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("semistream.joins.last_resort", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    registry: dict[str, Any] = {"_ALL": tuple(JOINS.values())}
+    exec(LINE, registry)
+    kind: type[Join] = registry["_ALL"][-1]
+    JOINS[kind.name] = kind
+    yield kind
+    del JOINS[kind.name], sys.modules[spec.name]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("master", MASTERS)
+def test_the_toy_join_conforms(toy: type[Join], tmp_path: Path, master: str, how: str) -> None:
+    for number, key in enumerate(("int64", "string", "two", "float64")):
+        store, table = build(tmp_path / key, key, master)
+        stream = STREAMS[(number + len(master)) % len(STREAMS)]
+        for memory in ("least", "small", "large"):
+            check_join(toy, question(store, table, key, stream, how, "all columns"), memory)
+
+
+def test_everybody_knows_it(toy: type[Join], tmp_path: Path) -> None:
+    store = MasterStore.build(pa.table({"id": [1, 2], "price": [1.5, 4.0]}), tmp_path / "s", key="id")
+    made = join([pa.record_batch({"id": [2, 3]})], store, on="id", memory="1MB", algorithm=toy.name)
+    assert pa.Table.from_batches(made).sort_by("id").to_pydict() == {"id": [2, 3], "price": [4.0, None]}

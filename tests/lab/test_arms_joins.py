@@ -1,0 +1,33 @@
+"""Cells of `bench joins`: every arm runs, gives the same rows, and the page shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from semistream.lab import suites
+from semistream.lab.arms_joins import ARMS, run
+from semistream.lab.data import BenchData
+from semistream.lab.grid_joins import Grid
+from semistream.lab.report import write_report
+from semistream.lab.results import Results, check_agreement
+from semistream.lab.suites import Settings
+
+
+def test_every_arm_gives_the_same_rows_and_stands_on_the_page(tmp_path: Path) -> None:
+    grid = Grid((4_000,), ("40%",), (1.0, 0.0), ("shuffled",), 4_000, warm_seconds=0.2, seconds=0.1)
+    asked = Settings("joins", 4_000, tmp_path / "out", tmp_path / "data", grid=grid, repetitions=1)
+    data = BenchData(asked.data, 4_000)
+    results = Results.load(asked.out)
+    cells = [cell for cell in suites.cells(asked) if cell.params["skew"] == 1 or cell.arm in ("mesh", "hybrid")]
+    assert {cell.arm for cell in cells} == set(ARMS)
+    for cell in cells:
+        results.add(cell, "here", run(cell, data))
+    check_agreement(results.done)
+    for line in results.done:
+        assert line["peak_bytes"] <= line["budget_bytes"], line["arm"]
+        assert line["tuples_per_page"] > 0
+    page = write_report(asked.out).read_text(encoding="utf-8")
+    assert "Every join on one grid" in page
+    assert "hybrid against mesh, tuples a page" in page
+    assert all(f"<b>{arm.replace('_', ' ')}</b>" in page for arm in ARMS)
+    assert page.count("<svg") == 2  # by skew: tuples a page and rows a second
