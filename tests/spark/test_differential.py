@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 import zlib
 from decimal import Decimal
 from functools import reduce
@@ -15,6 +16,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.contracts import HOWS
+from semistream.joins import JOINS
 from semistream.spark import Metrics, enrich
 from tests.spark.streams import SMALL, frame, gather, stream, to_memory
 from tests.tables import assert_same_rows, model_join
@@ -126,12 +128,23 @@ def test_batch_as_sparks_join(kind: str, copies: int, transport: str, cases: Any
     assert_same_rows(every_how(joined, [*left.columns, "price", "name", "day"]), expected)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "inl"])
-@pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_other_algorithms(algorithm: str, transport: str, cases: Any) -> None:
+@pytest.mark.parametrize(
+    "algorithm, transport",
+    [(name, ("rows", "keys")[at % 2]) for at, name in enumerate(["auto", *JOINS])]
+    + [("inl", "rows"), ("pcsrj", "rows")],
+)
+def test_every_algorithm(algorithm: str, transport: str, cases: Any) -> None:
     left, store, expected = cases("string", 3)
     joined = {how: enrich(left, store, on="k", how=how, algorithm=algorithm, transport=transport) for how in HOWS}
     assert_same_rows(every_how(joined, [*left.columns, "price", "name", "day"]), expected)
+
+
+@pytest.mark.parametrize("transport", ["rows", "keys"])
+def test_partitions_are_the_nodes_of_pcsrj(transport: str, cases: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every key goes to one partition, which joins it alone."""
+    left, store, _ = cases("string", 3)
+    enrich(left, store, on="k", algorithm="pcsrj", transport=transport, memory=SMALL).explain()
+    assert re.search(r"Exchange hashpartitioning\(k#\d+L?, 2\), REPARTITION_BY_NUM", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])

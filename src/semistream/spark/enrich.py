@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from semistream.joins._division import Division
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
-from semistream.spark.frames import by_keys, by_rows
+from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
@@ -106,9 +106,13 @@ def enrich(
     )
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
+    operator = p.operator
+    if operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys, and is a cache join
+        df = by_node(df, operator, p.plan)
+        operator = replace(operator, algorithm="sscj")
     if p.transport == "rows":
-        return by_rows(df, p.operator, p.plan, metrics)
-    return by_keys(df, p.operator, p.plan, metrics, unique=p.store.unique)
+        return by_rows(df, operator, p.plan, metrics)
+    return by_keys(df, operator, p.plan, metrics, unique=p.store.unique)
 
 
 def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **options: Any) -> str:

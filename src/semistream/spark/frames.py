@@ -34,6 +34,13 @@ def _spark_fields(plan: JoinPlan) -> list[Any]:
     return fields
 
 
+def by_node(df: DataFrame, operator: Operator, plan: JoinPlan) -> DataFrame:
+    """All rows of a key in one partition, as many partitions as there are tasks."""
+    from pyspark.sql import functions as F
+
+    return df.repartition(operator.tasks, *[F.col(_quoted(name)) for name in plan.stream_keys])
+
+
 def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
