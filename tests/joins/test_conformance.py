@@ -50,13 +50,13 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 
 def asked() -> list[Any]:
-    """Every join with every case. The papers' joins share their code: a third of the cases a run, in turn, is quick
+    """Every join with every case. The papers' joins share their code: a sixth of the cases a run, in turn, is quick
     enough; all of them come with the long tests.
     """
     found = []
     for turn, join in enumerate(JOINS):
         for number, case in enumerate(CASES):
-            later = join not in ("reference", "inl", "sweep") and number % 3 != turn % 3
+            later = join not in ("reference", "inl", "sweep") and number % 6 != turn % 6
             marks = [pytest.mark.long] if later else []
             found.append(pytest.param(join, *case, id="-".join([join, *case]), marks=marks))
     return found

@@ -24,7 +24,7 @@ from semistream.joins.sscj import SscjSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 
-ROWS = 60_000
+ROWS = 30_000
 QUEUE_JOINS = ("hybrid", "xhybrid", "tuned_xhybrid", "optimised_xhybrid", "sscj", "moij")
 SCAN_JOINS = ("mesh", "rmesh", "ssbj")
 
@@ -51,7 +51,7 @@ def made(store: MasterStore, load: ZipfWorkload, name: str, memory: str = "5%", 
 @pytest.mark.parametrize("name", QUEUE_JOINS)
 def test_slots_add_up_all_the_time(store: MasterStore, load: ZipfWorkload, name: str) -> None:
     join = made(store, load, name)
-    for number, _ in enumerate(join.join(stream_of(load, 60_000))):
+    for number, _ in enumerate(join.join(stream_of(load, 24_000))):
         assert join.table.free + join.table.tuples == join.table.capacity
         assert join.room >= 0
         if number % 20 == 0:
@@ -65,8 +65,8 @@ def test_slots_add_up_all_the_time(store: MasterStore, load: ZipfWorkload, name:
 @pytest.mark.parametrize("name", SCAN_JOINS)
 def test_a_packet_meets_every_chunk_once(store: MasterStore, load: ZipfWorkload, name: str) -> None:
     join = made(store, load, name)
-    table = table_of(list(join.join(stream_of(load, 21_000))), join.plan.output)
-    assert table.num_rows == 21_000
+    table = table_of(list(join.join(stream_of(load, 9_000))), join.plan.output)
+    assert table.num_rows == 9_000
     join.check()
     waits = join.meeting.waits
     assert waits.longest == len(join.partitions)
@@ -78,7 +78,7 @@ def test_rmesh_of_one_segment_is_mesh(store: MasterStore, load: ZipfWorkload) ->
     """Step by step: the same batches in the same order, the same reads."""
     mesh = made(store, load, "mesh")
     rmesh = made(store, load, "rmesh", settings=RmeshSettings(segments=1))
-    for ours, theirs in zip(mesh.join(stream_of(load, 12_000)), rmesh.join(stream_of(load, 12_000)), strict=True):
+    for ours, theirs in zip(mesh.join(stream_of(load, 6_000)), rmesh.join(stream_of(load, 6_000)), strict=True):
         assert ours.equals(theirs)
         assert (mesh.iteration, mesh.at, mesh.table.tuples) == (rmesh.iteration, rmesh.at, rmesh.table.tuples)
     assert mesh.stats == rmesh.stats
@@ -87,7 +87,7 @@ def test_rmesh_of_one_segment_is_mesh(store: MasterStore, load: ZipfWorkload) ->
 def test_rmesh_reads_less_often(store: MasterStore, load: ZipfWorkload) -> None:
     joins = [made(store, load, "rmesh", "50%", settings=RmeshSettings(segments=n)) for n in (1, 4)]
     for join in joins:
-        assert sum(batch.num_rows for batch in join.join(stream_of(load, 12_000))) == 12_000
+        assert sum(batch.num_rows for batch in join.join(stream_of(load, 6_000))) == 6_000
         join.check()
     assert len(joins[1].partitions) > 3 * len(joins[0].partitions)
     assert joins[1].stats.sweeps <= 1.3 * joins[0].stats.sweeps
@@ -99,10 +99,10 @@ def test_any_schedule_meets_every_page_once(store: MasterStore, load: ZipfWorklo
     chooser = np.random.default_rng(seed)
     plan = [(int(w), int(b)) for w, b in zip(chooser.integers(0, 4000, 997), chooser.integers(1, 40, 997), strict=True)]
     join = made(store, load, "amesh", settings=AmeshSettings(schedule=lambda step: plan[step % 997]))
-    rows = table_of(list(join.join(stream_of(load, 6_000))), join.plan.output)
+    rows = table_of(list(join.join(stream_of(load, 3_000))), join.plan.output)
     join.check()
     right = made(store, load, "reference", "400%")
-    assert_same_rows(rows, table_of(list(right.join(stream_of(load, 6_000))), right.plan.output))
+    assert_same_rows(rows, table_of(list(right.join(stream_of(load, 3_000))), right.plan.output))
 
 
 def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_printed_eviction_thrashes(store: MasterStore, load: ZipfWorkload) -
     found = {}
     for rule in ("printed", "corrected"):
         join = made(store, load, "moij", settings=MoijSettings(eviction=rule))
-        for _ in join.join(stream_of(load, 150_000)):
+        for _ in join.join(stream_of(load, 60_000)):
             pass
         join.check()
         found[rule] = (join.evictions, join.stats.rows_in / join.stats.sweeps, join.cache.keys)
@@ -152,7 +152,7 @@ def test_the_printed_eviction_thrashes(store: MasterStore, load: ZipfWorkload) -
 def test_moij_caches_next_to_nothing_of_a_uniform_stream(store: MasterStore) -> None:
     load = ZipfWorkload(ROWS, skew=0.0)
     join = made(store, load, "moij")
-    for _ in join.join(stream_of(load, 60_000)):
+    for _ in join.join(stream_of(load, 30_000)):
         pass
     assert join.cache.rows < 0.02 * ROWS
 
@@ -162,7 +162,7 @@ def test_tuples_a_read_at_skew_one(store: MasterStore, load: ZipfWorkload) -> No
     found = {}
     for name in ("mesh", "hybrid", "sscj", "moij"):
         join = made(store, load, name)
-        for _ in join.join(stream_of(load, 150_000)):
+        for _ in join.join(stream_of(load, 30_000)):
             pass
         found[name] = join.stats.rows_in / join.stats.sweeps
     print(found)
