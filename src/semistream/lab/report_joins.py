@@ -46,7 +46,8 @@ def curves(groups: list[Group]) -> Iterator[tuple[str, str]]:
             lines = {}
             for arm in dict.fromkeys(group.arm for group in groups):
                 found = [at(groups, {**centre, axis: value}).get(arm) for value in values]
-                points = [(str(v), g.median(name) or 0.0) for v, g in zip(values, found, strict=True) if g is not None]
+                medians = [g.median(name) if g is not None else None for g in found]  # None: nothing was read
+                points = [(str(v), m) for v, m in zip(values, medians, strict=True) if m]
                 if len(points) > 1:
                     lines[arm] = points
             if lines:
@@ -107,6 +108,7 @@ def targets(groups: list[Group]) -> Iterator[Target]:
         ("mesh", "inl", 8.0, 12.0),
     ):
         if above in skewed and below in skewed:
+            # All of them read within any measured part: none of these waits for a full buffer.
             yield _between(where.format(1), above, below, least, most, _of(skewed[above], skewed[below], name))
     if {"hybrid", "mesh"} <= uniform.keys():
         value = _of(uniform["hybrid"], uniform["mesh"], name)
