@@ -173,6 +173,7 @@ def _prepare(
     choose("transport", transport, TRANSPORTS)
     _check_policies(on_miss, how, min_match_rate, min_match_rows, tasks_per_host)
     refresh_seconds(refresh)
+    mapping = key_mapping(on)
     opened = open_store(_at_version(store, master_version), allow_empty=allow_empty)
     if on_miss == "drop" and how == "left":
         if defaults:
@@ -183,7 +184,7 @@ def _prepare(
     stream, foreign = _arrow_schema(df)
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
     plan = JoinPlan.make(
-        stream, opened.schema, opened.codec, on, how, columns, suffix, defaults, ignore_case=ignore_case
+        stream, opened.schema, opened.codec, mapping, how, columns, suffix, defaults, ignore_case=ignore_case
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
@@ -191,7 +192,7 @@ def _prepare(
     chosen, why = _choose_transport(transport, plan, foreign)
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
-        "on": key_mapping(on),
+        "on": mapping,
         "how": how,
         "columns": plan.columns,
         "suffix": suffix,
