@@ -69,6 +69,10 @@ def _line(group: Group) -> list[str]:
         value = group.median(name)
         return "–" if value is None else format(value, form)
 
+    def tuples(name: str) -> str:
+        value = group.median(name)
+        return "–" if value is None else format(value, ",.0f" if value >= 100 else ".3g")
+
     def size(name: str) -> str:
         value = group.median(name)
         return "–" if value is None else format_bytes(value)
@@ -79,8 +83,8 @@ def _line(group: Group) -> list[str]:
 
     return [
         f"<b>{escape(group.arm.replace('_', ' '))}</b>",
-        number("tuples_per_page", ".3g"),
-        number("tuples_per_read", ".3g"),
+        tuples("tuples_per_page"),
+        tuples("tuples_per_read"),
         number("bytes_per_tuple", ",.0f"),
         number("hit_ratio", ".0%"),
         plots.short(group.rate),
