@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pytest
+
 from semistream.spark import Metrics, enrich, explain
 from tests.spark.streams import build, frame, keys, master_table
 
@@ -19,7 +22,7 @@ def test_a_master_that_fits(spark: SparkSession, tmp_path: Path) -> None:
     assert f"enrich with {store.path} (version 1, 100 rows, " in text
     assert "algorithm   reference: the columns needed take about " in text
     assert "the master is simply held whole" in text
-    assert "transport   rows: the stream's other columns take only about 8 bytes a row" in text
+    assert "transport   keys: the stream's other columns take about 8 bytes a row and stay in the JVM" in text
     assert "memory      256.0 MB in total a host for 2 tasks at once" in text
     assert "output      id, n, price, name" in text
     assert "no match    null; refresh every_batch" in text
@@ -57,3 +60,22 @@ def test_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     assert "transport   keys: the stream's other columns take about " in explain(wide, store, on="id")
     assert "and stay in the JVM" in explain(wide, store, on="id")
     assert enrich(wide, store, on="id").count() == 1
+
+
+def test_transport_by_what_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Lists of rows a key must be worth unfolding; joins that let rows wait get all rows."""
+    several = build(tmp_path / "several", pa.concat_tables([master_table(), master_table(mark=0.5)]))
+    df = frame(spark, keys(1))
+    narrow = explain(df, several, on="id")
+    assert "transport   rows: a key may have several rows, and the stream's other columns take only about 8 " in narrow
+    waiting = explain(df, build(tmp_path / "one"), on="id", algorithm="hybrid")
+    assert "transport   rows: hybrid lets rows wait" in waiting
+
+
+def test_keys_come_out_of_rows(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Right above Parquet's columns Spark would turn every waiting batch into rows and back, at half the rate."""
+    frame(spark, keys(1, 2)).write.parquet(str(tmp_path / "stream"))
+    df = spark.read.parquet(str(tmp_path / "stream"))
+    enrich(df, build(tmp_path / "s"), on="id", transport="keys").explain()
+    plan = capsys.readouterr().out
+    assert plan.index("ArrowEvalPython") < plan.index("Filter") < plan.index("ColumnarToRow"), plan

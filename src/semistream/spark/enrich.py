@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.budget import format_bytes, parse_bytes
-from semistream.contracts import JoinPlan, key_mapping
+from semistream.contracts import Join, JoinPlan, key_mapping
 from semistream.engine import open_store
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins._division import Division
+from semistream.joins._waiting_join import WaitingJoin
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 TRANSPORTS = ("auto", "rows", "keys")
 ON_MISS = ("null", "drop", "fail")
 _LATER = ("redirect", "hold", "infer")
-# Bytes of the stream's other columns above which sending only the keys is quicker; docs/decisions/0004-spark-cache.md.
-KEYS_ABOVE_BYTES = 48
+# Bytes of the stream's other columns above which sending only the keys is quicker although a key's rows come back as a
+# list that Spark must unfold; docs/decisions/0004-spark-cache.md.
+LISTS_ABOVE_BYTES = 48
 _sessions: dict[str, str] = {}
 
 
@@ -189,7 +191,7 @@ def _prepare(
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
-    chosen, why = _choose_transport(transport, plan, foreign)
+    chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
         "on": mapping,
@@ -294,7 +296,9 @@ def _application(df: DataFrame) -> str:
     return name
 
 
-def _choose_transport(transport: str, plan: JoinPlan, foreign: dict[str, str]) -> tuple[str, str]:
+def _choose_transport(
+    transport: str, plan: JoinPlan, foreign: dict[str, str], join: type[Join], *, unique: bool
+) -> tuple[str, str]:
     if foreign:
         name, kind = next(iter(foreign.items()))
         if transport == "rows":
@@ -305,10 +309,12 @@ def _choose_transport(transport: str, plan: JoinPlan, foreign: dict[str, str]) -
         return "keys", f"column {name!r} of type {kind} must stay in the JVM"
     if transport != "auto":
         return transport, "asked for"
-    others = [field for field in plan.stream if field.name not in plan.on]
-    size = stream_row_bytes(pa.schema(others)) if others else 0
+    if issubclass(join, WaitingJoin):
+        return "rows", f"{join.name} lets rows wait, and an answer for a block of keys would end the wait too early"
     if plan.how in ("semi", "anti"):
         return "keys", "a semi or anti join needs only the key"
-    if size > KEYS_ABOVE_BYTES:
+    others = [field for field in plan.stream if field.name not in plan.on]
+    size = stream_row_bytes(pa.schema(others)) if others else 0
+    if unique or size > LISTS_ABOVE_BYTES:
         return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"
-    return "rows", f"the stream's other columns take only about {size} bytes a row"
+    return "rows", f"a key may have several rows, and the stream's other columns take only about {size} bytes"
