@@ -226,6 +226,11 @@ class Join(ABC):
     def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
         """The cost model: expected rate and division of the budget on a Zipf stream of this skew."""
 
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match, for messages."""
+        return []
+
     def check(self) -> None:
         """Raise when an invariant does not hold; after every run in tests."""
         self.stats.check(self.name)

@@ -16,6 +16,15 @@ _LEVELS = ("cached_rows", "cached_bytes", "peak_bytes", "master_version")  # sta
 
 
 @dataclass
+class ReadCounters:
+    """What reading has cost so far."""
+
+    pages: int = 0
+    requests: int = 0
+    bytes: int = 0
+
+
+@dataclass
 class Stats:
     """What happened to the rows of the stream, and what it cost."""
 
@@ -47,6 +56,10 @@ class Stats:
     def match_rate(self) -> float:
         """Share of the rows that found a match."""
         return self.matched / self.rows_in if self.rows_in else 1.0
+
+    def count_reads(self, counters: ReadCounters) -> None:
+        """What was read in all up to now."""
+        self.pages_read, self.read_requests, self.bytes_read = counters.pages, counters.requests, counters.bytes
 
     def check(self, what: str = "join") -> None:
         """The accounting rule: every row that came in is accounted for exactly once."""

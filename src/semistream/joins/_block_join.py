@@ -135,7 +135,7 @@ class BlockJoin(QueueJoin):
             if whole and self._may_stay(number, self._size(len(rows))):
                 packed = self.store.copy_rows(rows)
                 self._keep(number, Block(*groups_of(codes), packed.addresses, packed))
-        self._count_reads()
+        self.stats.count_reads(self.partitions.reader.counters)
         slots = np.flatnonzero(self._block_of == number).astype(np.int32)
         entries = np.unique(self.table.entries_of(slots))
         yield from self.meeting.settle(slots, self.iteration)

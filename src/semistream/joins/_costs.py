@@ -9,6 +9,7 @@ import numpy as np
 
 from semistream.contracts import JoinPlan, Prediction
 from semistream.joins._stream_table import slot_bytes
+from semistream.joins._waiting_join import buffer_bytes
 
 TUPLE_SECONDS = 0.5e-6  # encode, insert, delete and output of a stream tuple
 PROBE_SECONDS = 0.02e-6  # a probe of a table for a row of R
@@ -62,7 +63,7 @@ def tuples_per_read(slots: float, partitions: int, keys: int, skew: float, cache
 def hybrid_prediction(kind: Any, store: Any, plan: JoinPlan, memory_bytes: int, skew: float, cached: int) -> Prediction:
     """Rate and division of a queue join whose ``cached`` most frequent keys are answered from memory."""
     spare = max(0, memory_bytes - kind.least_bytes(store, plan))
-    buffer = store.largest_page + int(min(1 << 20, spare * kind.buffer_share))
+    buffer = buffer_bytes(store, spare, kind.buffer_share)
     cache_bytes = int(cached * (store.row_bytes + 24))
     rest = max(0, memory_bytes - store.index_bytes - buffer - cache_bytes)
     slots = max(1, rest // slot_bytes(plan.stream))

@@ -44,11 +44,6 @@ class Waits:
         """The mean wait in iterations."""
         return self.iterations / self.tuples if self.tuples else 0.0
 
-    @property
-    def mean_seconds(self) -> float:
-        """The mean wait in seconds."""
-        return self.seconds / self.tuples if self.tuples else 0.0
-
 
 def groups_of(codes: Codes) -> tuple[Codes, Indices, Indices]:
     """Distinct codes of ascending codes, and where each begins and ends."""

@@ -48,7 +48,7 @@ class QueueJoin(WaitingJoin):
             whole = self.partitions.in_one_piece(number)
             for codes, rows in self.partitions.load(number):
                 leaving.append((yield from self._meet(codes, rows, whole=whole)))
-            self._count_reads()
+            self.stats.count_reads(self.partitions.reader.counters)
         gone = np.unique(np.concatenate(leaving))
         self.fruitless += not self.table.matched[self.table.slots_of(leaving[0])].any()
         yield from self.meeting.settle(self.table.slots_of(gone), self.iteration)

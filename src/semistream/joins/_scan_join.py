@@ -20,7 +20,7 @@ from semistream.errors import InvariantError
 from semistream.joins._costs import PROBE_SECONDS, TUPLE_SECONDS
 from semistream.joins._multimap import Entries, Slots
 from semistream.joins._stream_table import slot_bytes
-from semistream.joins._waiting_join import MOST_BUFFER, Source, WaitingJoin
+from semistream.joins._waiting_join import Source, WaitingJoin, buffer_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -81,7 +81,7 @@ class ScanJoin(WaitingJoin):
         whole = self.partitions.in_one_piece(number)
         for codes, rows in self._load(number):
             yield from self._meet(codes, rows, whole=whole)
-        self._count_reads()
+        self.stats.count_reads(self.partitions.reader.counters)
 
     def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
         """As every waiting join on the key; under a condition, with all that wait."""
@@ -123,7 +123,7 @@ class ScanJoin(WaitingJoin):
         """MESHJOIN's cost model: μ = w/c_loop, insensitive to the stream's skew."""
         del skew
         spare = max(0, memory_bytes - cls.least_bytes(store, plan))
-        buffer = store.largest_page + int(min(MOST_BUFFER, spare * cls.buffer_share))
+        buffer = buffer_bytes(store, spare, cls.buffer_share)
         rest = max(0, memory_bytes - store.index_bytes - buffer)
         chunks = max(1, -(-store.pages * store.page_bytes // buffer))
         w = max(1.0, rest / slot_bytes(plan.stream) / chunks)

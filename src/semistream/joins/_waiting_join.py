@@ -218,10 +218,6 @@ class WaitingJoin(Join):
     def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         """Groups of rows that tuples met, before these leave."""
 
-    def _count_reads(self) -> None:
-        counters, stats = self.partitions.reader.counters, self.stats
-        stats.pages_read, stats.bytes_read, stats.read_requests = counters.pages, counters.bytes, counters.requests
-
     # -- what every join has -----------------------------------------------------------------------------------------
 
     @property

@@ -85,7 +85,7 @@ class AMeshJoin(ScanJoin):
                 self.stats.sweeps += 1
                 for codes, rows in self.partitions.load(self.at, self.at + run):
                     yield from self._meet(codes, rows, whole=False)
-                self._count_reads()
+                self.stats.count_reads(self.partitions.reader.counters)
             self.at = (self.at + run) % self.chunks
             self.pages_done += run
             count -= run

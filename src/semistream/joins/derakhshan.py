@@ -28,7 +28,7 @@ from semistream.joins._in_order import ask, give
 from semistream.joins._master_cache import MasterCache, cell_bytes, row_cost
 from semistream.joins._meeting import groups_of
 from semistream.joins._output import MOST_ROWS, Output, pieces
-from semistream.joins._waiting_join import MOST_BUFFER, output_row_bytes
+from semistream.joins._waiting_join import buffer_bytes, output_row_bytes
 from semistream.joins._window import row_charge
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection
@@ -60,8 +60,7 @@ class DerakhshanJoin(Join):
         super().__init__(store, plan, budget)
         budget.require("index", store.index_bytes)
         spare = max(0, budget.total - self.least_bytes(store, plan))
-        page = store.largest_page
-        budget.require("buffer", page + int(min(MOST_BUFFER, spare * _BUFFER_SHARE)) // page * page)
+        budget.require("buffer", buffer_bytes(store, spare, _BUFFER_SHARE))
         row, waiting = output_row_bytes(store, plan), self._waiting_bytes(store, plan)
         budget.require("output", row)
         budget.require("block", waiting)
@@ -101,7 +100,7 @@ class DerakhshanJoin(Join):
         if fetched is None and len(codes) == 1:
             self.stats.misses += 1
             yield from ask(self._unprojected, stream, codes, self.store, self.reader)
-            self._count_reads()
+            self.stats.count_reads(self.reader.counters)
             return
         if fetched is None:
             half = len(codes) // 2
@@ -110,7 +109,7 @@ class DerakhshanJoin(Join):
             return
         self.stats.misses += len(missing)
         self.stats.hits += int((entries >= 0).sum())
-        self._count_reads()
+        self.stats.count_reads(self.reader.counters)
         first, last, rows = self._candidates(entries, missing, of, fetched)
         yield from give(self.output, stream, codes, first, last, rows, sure=self.plan.codec.exact)
         self.cache.touch(entries[entries >= 0])
@@ -160,10 +159,6 @@ class DerakhshanJoin(Join):
         if need > 0:
             self.cache.remove(self.cache.oldest_keys(need))
         self.cache.put(keys[chosen], fetched.first[chosen], fetched.last[chosen], fetched.rows, self.stats.rows_in)
-
-    def _count_reads(self) -> None:
-        counters, stats = self.reader.counters, self.stats
-        stats.pages_read, stats.bytes_read, stats.read_requests = counters.pages, counters.bytes, counters.requests
 
     @property
     def unmatched_sample(self) -> list[object]:

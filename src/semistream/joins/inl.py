@@ -76,9 +76,7 @@ class IndexNestedLoopJoin(Join):
                 matched[left] = True
                 if self.output.wants_rows and len(left):
                     yield self.output.pairs(stream, left, codes[left], right)
-        counters = self.reader.counters
-        stats.pages_read, stats.bytes_read = counters.pages, counters.bytes
-        stats.read_requests = counters.requests
+        stats.count_reads(self.reader.counters)
         yield from self.output.settled(stream, matched)
 
     @classmethod

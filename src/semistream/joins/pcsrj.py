@@ -6,7 +6,8 @@ Budget: every node gets an equal share, divided as SSCJ does.
 Invariants: the nodes together give what one node would; a key is seen by one node only.
 Departures: nodes are threads or processes here, and partitions in Spark's ``enrich``. R is split by partitions in turn,
 not by hash of the key, so that a partition that is read holds keys of one node only, without a copy of R for each;
-where keys are ranks the first node then gets more of the stream. The printed model doubles cost and numerator and
+where keys are ranks the first node then gets more of the stream. (Spark splits by hash: there a read serves only the
+keys of its own node.) The printed model doubles cost and numerator and
 predicts no gain; rates are added up instead.
 """
 

@@ -63,8 +63,7 @@ class ReferenceJoin(Join):
             table = pa.Table.from_batches(batches, schema).append_column(_CODE, pa.array(joined))
         else:
             table = pa.table({_CODE: joined})
-        self.stats.pages_read, self.stats.bytes_read = reader.counters.pages, reader.counters.bytes
-        self.stats.read_requests = reader.counters.requests
+        self.stats.count_reads(reader.counters)
         if len(self.store.manifest.segments) > 1 and len(joined):
             table = table.take(pa.array(np.argsort(joined, kind="stable")))
         return table.combine_chunks()

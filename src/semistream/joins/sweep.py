@@ -304,7 +304,7 @@ class SweepJoin(Join):
         """Count the reads, load the filter when many keys were absent, move the split between cache and window."""
         counters, stats, store = self.reader.counters, self.stats, self.store
         stats.sweeps += 1
-        stats.read_requests, stats.bytes_read, stats.pages_read = counters.requests, counters.bytes, counters.pages
+        stats.count_reads(counters)
         seconds = store.device.seconds(counters.requests - before[0], counters.bytes - before[1])
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in

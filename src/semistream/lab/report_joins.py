@@ -5,7 +5,6 @@ Reads differ in size from join to join, so the yardstick is stream tuples a page
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 from html import escape
@@ -112,10 +111,9 @@ def targets(groups: list[Group]) -> Iterator[Target]:
         ("mesh", "inl", 8.0, 12.0),
     ):
         if above in skewed and below in skewed:
-            # All of them read within any measured part: none of these waits for a full buffer.
-            yield _between(where.format(1), above, below, least, most, _of(skewed[above], skewed[below], name))
+            yield _between(where.format(1), above, below, least, most, ratio(skewed[above], skewed[below], name))
     if {"hybrid", "mesh"} <= uniform.keys():
-        value = _of(uniform["hybrid"], uniform["mesh"], name)
+        value = ratio(uniform["hybrid"], uniform["mesh"], name)
         yield _between(where.format(0), "hybrid", "mesh", 1.8, 2.2, value)
     if {"pcsrj", "pcsrj_one"} <= skewed.keys():
         value = ratio(skewed["pcsrj"], skewed["pcsrj_one"])
@@ -129,11 +127,6 @@ def targets(groups: list[Group]) -> Iterator[Target]:
     if over:
         share, group = max(over, key=lambda one: one[0])
         yield Target(f"worst of {len(over)} runs: {group.arm}", "bytes held", "≤ budget", f"{share:.1%}", share <= 1)
-
-
-def _of(above: Group, below: Group, name: str) -> float:
-    pairs = zip(above.results, below.results, strict=False)
-    return statistics.median(one[name] / other[name] for one, other in pairs)
 
 
 def _between(where: str, above: str, below: str, least: float, most: float | None, value: float) -> Target:

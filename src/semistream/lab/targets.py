@@ -6,6 +6,7 @@ mood is mostly divided out.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,11 +31,14 @@ class Target:
     met: bool
 
 
-def ratio(above: Group, below: Group) -> float:
-    """Rate of one arm over that of another, repetition by repetition."""
-    rates = {result["repetition"]: result["rows_per_second"] for result in below.results}
-    pairs = [r["rows_per_second"] / rates[r["repetition"]] for r in above.results if r["repetition"] in rates]
-    return statistics.median(pairs) if pairs else above.rate / below.rate
+def ratio(above: Group, below: Group, name: str = "rows_per_second") -> float:
+    """A figure of one arm over that of another, repetition by repetition; NaN where one of them has none."""
+    others = {result["repetition"]: result[name] for result in below.results if result[name]}
+    pairs = [r[name] / others[r["repetition"]] for r in above.results if r[name] and r["repetition"] in others]
+    if pairs:
+        return statistics.median(pairs)
+    one, other = above.median(name), below.median(name)
+    return one / other if one and other else math.nan
 
 
 def targets(groups: list[Group]) -> list[Target]:

@@ -136,7 +136,7 @@ class Task:
 
     def _check_misses(self, stats: Stats) -> None:
         if self.operator.on_miss == "fail" and stats.unmatched:
-            sample = getattr(self.join, "unmatched_sample", [])
+            sample = self.join.unmatched_sample
             raise UnmatchedRowError(
                 f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {self.operator.store} "
                 f"(version {stats.master_version}), for example {', '.join(map(repr, sample))}; nothing of this batch "
@@ -151,7 +151,7 @@ class Task:
         if rows < enough:
             rows, matched = judge_together(self.small_tasks, rows, matched, enough, wanted)
         if rows and matched / rows < wanted:
-            sample = getattr(self.join, "unmatched_sample", [])
+            sample = self.join.unmatched_sample
             raise MatchRateError(
                 f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {self.operator.store}, "
                 f"min_match_rate={wanted:g} asks for more; unmatched are for example {', '.join(map(repr, sample))}"

@@ -95,18 +95,11 @@ class Levels:
                 yield codes[some], some, low[some], high[some]
 
     def replaced(self, page: int, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Which codes on a page a newer level has changed."""
+        """Which codes a level above this page has changed; page -1 lies below all of them."""
         result = np.zeros(len(codes), np.bool_)
         for level in self.all[1:]:
             if level.first_page > page:
                 result |= level.changes(codes)
-        return result
-
-    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Which codes any delta has changed."""
-        result = np.zeros(len(codes), np.bool_)
-        for level in self.all[1:]:
-            result |= level.changes(codes)
         return result
 
 

@@ -342,7 +342,7 @@ class MasterStore:
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes are overridden by a delta, hence not covered by the base's filter."""
-        return self._levels.in_deltas(codes)
+        return self._levels.replaced(-1, codes)
 
     # -- checking --------------------------------------------------------------------------------------------------
 

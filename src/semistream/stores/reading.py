@@ -21,6 +21,7 @@ import numpy.typing as npt
 from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of
+from semistream.stats import ReadCounters
 from semistream.stores.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
@@ -39,15 +40,6 @@ def _pool() -> ThreadPoolExecutor:
         _pools.clear()
         _pools[pid] = ThreadPoolExecutor(16, thread_name_prefix="semistream-read")
     return _pools[pid]
-
-
-@dataclass
-class ReadCounters:
-    """What reading has cost so far."""
-
-    pages: int = 0
-    requests: int = 0
-    bytes: int = 0
 
 
 @dataclass
