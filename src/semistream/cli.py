@@ -15,6 +15,7 @@ import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
+from semistream.lab import planning
 from semistream.lab.commands import bench
 from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
@@ -31,6 +32,8 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]semistream upsert products changes.csv[/]
 
+[cyan]semistream plan --master products --rate 200000[/]
+
 [cyan]semistream bench core --quick[/]
 """
 # A negative number is a key, not an option.
@@ -46,6 +49,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
+for command in (planning.plan, planning.tune, planning.calibrate):
+    app.command(rich_help_panel="Planning")(command)
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 Keys = Annotated[

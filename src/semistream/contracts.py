@@ -223,8 +223,10 @@ class Join(ABC):
 
     @classmethod
     @abstractmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """The cost model: expected rate and division of the budget on a Zipf stream of this skew."""
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
 
     @property
     def unmatched_sample(self) -> list[object]:
@@ -237,10 +239,26 @@ class Join(ABC):
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a cost model says."""
+class Workload:
+    """What a cost model knows of a stream: its Zipf exponent, and whether R's keys lie in order of popularity."""
 
-    rows_per_second: float
+    skew: float = 1.0
+    ranked: bool = False
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a cost model counts: hits, and how many stream tuples a read of R serves (infinitely many without reads)."""
+
     hit_ratio: float
+    tuples_per_read: float
+    pages_per_read: float
     parts: dict[str, int]
     remark: str = ""
+    nodes: int = 1
+    piece_rows: int = 32_768  # rows worked on at once; small budgets make small pieces
+
+    @property
+    def tuples_per_page(self) -> float:
+        """Stream tuples a page: comparable between joins whose reads differ in size."""
+        return self.tuples_per_read / self.pages_per_read

@@ -60,6 +60,10 @@ class InvariantError(SemistreamError):
     """An algorithm's own invariant does not hold: a defect of semistream."""
 
 
+class CalibrationError(SemistreamError):
+    """A calibration cannot be used on this machine."""
+
+
 class JavaNotFoundError(SemistreamError):
     """No Java 17 or 21 was found."""
 

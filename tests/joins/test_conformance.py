@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import HOWS, Join
+from semistream.contracts import HOWS, Join, Workload
 from semistream.joins import JOINS
 from semistream.stores import MasterStore
 from tests.joins import wrong_join
@@ -193,8 +193,8 @@ def test_predictions_are_sensible(stores: Stores, join: str) -> None:
     store, table = stores("int64", "unique", "shuffled")
     plan = question(store, table, "int64", "some matched", "left", "all columns").plan
     for memory in (JOINS[join].least_bytes(store, plan), 1 << 24):
-        said = JOINS[join].predict(store, plan, memory, 1.0)
-        assert said.rows_per_second > 0
+        said = JOINS[join].predict(store, plan, memory, Workload())
+        assert said.tuples_per_read >= 1
         assert 0 <= said.hit_ratio <= 1
 
 

@@ -16,7 +16,7 @@ from semistream.budget import Budget
 from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins._costs import zipf_share
+from semistream.joins._popularity import Popularity
 from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -196,7 +196,7 @@ def test_hit_ratio_is_near_that_of_perfect_frequencies(zipf: tuple[ZipfWorkload,
         for _ in join.join([load.stream(start, 20_000)]):
             pass
     measured = join.stats.since(before)
-    bound = zipf_share(measured.cached_rows, load.rows, 1.0)
+    bound = Popularity(load.rows, 1.0).head(measured.cached_rows)
     assert 300 < measured.cached_rows < load.rows / 2
     assert bound - 0.10 < measured.hit_ratio <= bound + 0.02
     join.check()

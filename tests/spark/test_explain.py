@@ -32,7 +32,7 @@ def test_a_master_that_does_not_fit(spark: SparkSession, tmp_path: Path) -> None
     store = build(tmp_path / "s", master_table(50_000))
     text = explain(frame(spark, keys(1)), store, on="id", memory="10%", how="semi", refresh="5 minutes")
     assert "algorithm   sweep: the columns needed take about " in text
-    assert "hot rows are cached, the others read by planned sweeps" in text
+    assert "hot keys from memory, all others by planned sweeps" in text
     assert "transport   keys: a semi or anti join needs only the key" in text
     for part in ("index", "read buffer", "output", "cache", "window"):
         assert re.search(rf"^ +{part} +[\d.]+ (B|kB|MB)$", text, re.MULTILINE), part

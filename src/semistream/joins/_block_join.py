@@ -16,13 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
+from semistream.contracts import JoinPlan, Workload
 from semistream.errors import InvariantError
+from semistream.joins._costs import Master, block_shares
 from semistream.joins._groups import product_of_groups
 from semistream.joins._meeting import groups_of
 from semistream.joins._multimap import Slots
+from semistream.joins._popularity import Floats, Popularity
 from semistream.joins._queue_join import QueueJoin
-from semistream.joins._waiting_join import Mask, WaitingJoin
+from semistream.joins._waiting_join import Mask, Shares, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows
 
@@ -74,6 +76,30 @@ class BlockJoin(QueueJoin):
         result = np.empty(len(codes), np.int64)
         result[order] = found
         return result
+
+    @classmethod
+    def blocks_in_memory(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload
+    ) -> tuple[Shares, Master, int, float, Floats]:
+        """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master = Master.of(store, shares.buffer)
+        limit = int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
+        slots = shares.slots(limit + 20 * (master.partitions + 1))
+        size = master.partition_pages * master.rows_per_page * (store.row_bytes + 40) + 512
+        of = Popularity(master.keys, workload.skew).partitions(master.partitions, ranked=workload.ranked)
+        hits, others = block_shares(of, limit / size)
+        return shares, master, slots, hits, others
+
+    @staticmethod
+    def parts_of(store: Any, shares: Shares, slots: int) -> dict[str, int]:
+        """The parts of the budget, by name."""
+        return {
+            "index": store.index_bytes,
+            "disk buffer": shares.buffer,
+            "blocks": max(0, shares.free - (slots - 1) * shares.slot),
+            "stream table": slots * shares.slot,
+        }
 
     # -- stream phase ------------------------------------------------------------------------------------------------
 

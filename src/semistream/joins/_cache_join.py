@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
+from semistream.contracts import JoinPlan
 from semistream.errors import InvariantError
 from semistream.joins._master_cache import MasterCache, row_cost
 from semistream.joins._queue_join import QueueJoin
-from semistream.joins._waiting_join import Mask, WaitingJoin
+from semistream.joins._waiting_join import Mask, Shares, WaitingJoin
 from semistream.keys import Codes
 
 
@@ -19,10 +21,10 @@ class CacheFirst(WaitingJoin):
     cache_share = 0.5  # of what buffers leave
 
     def _reserve(self, spare: int) -> None:
-        cost = row_cost(self.store, self.plan)
-        rows = int(self.budget.free * self.cache_share) // cost if spare > 0 else 0
+        shares = self.shares(self.store, self.plan, self.budget.total, self.buffer_share)
+        rows = self.cached_rows(self.store, self.plan, shares, self.cache_share) if spare > 0 else 0
         if rows:
-            self.budget.grant("cache", rows * cost)
+            self.budget.grant("cache", rows * row_cost(self.store, self.plan))
         self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -32,6 +34,22 @@ class CacheFirst(WaitingJoin):
     def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         del again
         yield from self.cache.answer(stream, codes, waiting)
+
+    @staticmethod
+    def cached_rows(store: Any, plan: JoinPlan, shares: Shares, share: float) -> int:
+        """Rows that H_R has room for."""
+        return int(shares.free * share) // row_cost(store, plan) if shares.spare > 0 else 0
+
+    @staticmethod
+    def divided(store: Any, plan: JoinPlan, shares: Shares, rows: int) -> dict[str, int]:
+        """The parts of the budget, by name."""
+        cache = rows * row_cost(store, plan)
+        return {
+            "index": store.index_bytes,
+            "disk buffer": shares.buffer,
+            "cache": cache,
+            "stream table": shares.slots(cache) * shares.slot,
+        }
 
     @property
     def unmatched_sample(self) -> list[object]:

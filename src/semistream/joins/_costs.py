@@ -1,79 +1,113 @@
-"""What the cost models of the papers' joins share: Zipf shares, and tuples a read of a queue join."""
+"""What the cost models of the joins share: how many stream tuples a read of R serves.
+
+A model counts; what a count costs in seconds is measured on a machine (see `semistream.planner.rates`).
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from semistream.contracts import JoinPlan, Prediction
-from semistream.joins._stream_table import slot_bytes
-from semistream.joins._waiting_join import buffer_bytes
+from semistream.contracts import Prediction, Workload
+from semistream.joins._popularity import Floats, Popularity
+from semistream.stores.reading import LONGEST_REQUEST
 
-TUPLE_SECONDS = 0.5e-6  # encode, insert, delete and output of a stream tuple
-PROBE_SECONDS = 0.02e-6  # a probe of a table for a row of R
-_MODEL_PARTITIONS = 20_000
+_ROUNDS = 60  # of a fixed point, far more than it needs
 
 
-def zipf_share(first: float, keys: int, skew: float) -> float:
-    """Share of a Zipf stream that falls on its ``first`` most frequent keys."""
-    if first <= 0:
-        return 0.0
+@dataclass(frozen=True)
+class Master:
+    """What the models know of R: its keys and the partitions it is read in."""
 
-    def harmonic(n: float) -> float:
-        exact = min(n, 1000.0)
-        head = float(np.sum(np.arange(1, int(exact) + 1, dtype=np.float64) ** -skew))
-        if n <= exact:
-            return head
-        if abs(skew - 1) < 1e-9:
-            return head + math.log((n + 0.5) / (exact + 0.5))
-        return head + ((n + 0.5) ** (1 - skew) - (exact + 0.5) ** (1 - skew)) / (1 - skew)
+    keys: int
+    rows_per_key: float
+    rows_per_page: float
+    pages: int
+    partition_pages: int
+    partitions: int
+    request_pages: int  # of the longest request
 
-    return min(1.0, harmonic(first) / harmonic(keys))
+    @staticmethod
+    def of(store: Any, buffer: int, part: float = 1.0) -> Master:
+        """R as a store holds it, or a part of it, read ``buffer`` bytes at a time."""
+        keys = max(1, int(sum(entry.keys for entry in store.manifest.segments) * part))
+        pages = max(1, int(store.pages * part))
+        run = max(1, min(pages, buffer // store.page_bytes))
+        rows_per_page = store.rows / max(1, store.pages)
+        longest = max(1, LONGEST_REQUEST // store.page_bytes)
+        return Master(keys, store.rows * part / keys, rows_per_page, pages, run, -(-pages // run), longest)
 
 
-def tuples_per_read(slots: float, partitions: int, keys: int, skew: float, cached: int = 0) -> float:
-    """w of HYBRIDJOIN: solve h_S = Σ p_i/(1+p_i·T)·(T + p_i·T²/2) for T; then w = 1/Σ(p_i/(1+p_i·T)).
+def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
+    """HYBRIDJOIN: tuples that leave with a read, and the arrivals between a key's coming and its turn.
 
-    Keys are shuffled over the partitions; the ``cached`` most frequent never wait.
+    ``shares`` are those of the partitions. Solve h_S = Σ p/(1+p·T)·(T + p·T²/2) for T; then w = 1/Σ(p/(1+p·T)).
     """
-    n = max(1, min(partitions, _MODEL_PARTITIONS))
-    ranks = np.arange(cached + 1, cached + 1 + min(keys - cached, 200_000), dtype=np.float64)
-    weights = ranks**-skew
-    chooser = np.random.default_rng(1)
-    p = np.bincount(chooser.integers(0, n, len(ranks)), weights, n).astype(np.float64)
-    tail = keys - cached - len(ranks)
-    if tail > 0:
-        p = p + float(np.sum(np.linspace(ranks[-1] + 1, keys, 1000) ** -skew)) / 1000 * tail / n
-    p = p / p.sum()
-    low, high = 0.0, 1e15
-    for _ in range(100):
-        middle = (low + high) / 2 if high < 1e14 else max(1.0, low * 2)
-        waiting = float(np.sum(p / (1 + p * middle) * (middle + p * middle**2 / 2)))
-        if waiting > slots:
-            high = middle
-        else:
-            low = middle
-        if high - low < 1e-6 * max(1.0, low):
+    p = shares[shares > 0] / shares.sum()
+
+    def waiting(span: float) -> float:
+        return float((p / (1 + p * span) * (span + p * span * span / 2)).sum())
+
+    low, high = 0.0, 1.0
+    while waiting(high) < slots:
+        low, high = high, 2 * high
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if waiting(middle) < slots else (low, middle)
+    return max(1.0, 1 / float((p / (1 + p * low)).sum())), low
+
+
+def behind_cache(
+    slots: float, cached: float, master: Master, popularity: Popularity, *, ranked: bool
+) -> tuple[float, float, float]:
+    """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses a read, span in arrivals)."""
+    hits = popularity.head(cached) if cached < popularity.keys else 1.0
+    if hits >= 1 - 1e-9:
+        return 1.0, math.inf, math.inf
+    misses, span = queue_reads(slots, popularity.without(cached).partitions(master.partitions, ranked=ranked))
+    return hits, misses, span / (1 - hits)
+
+
+def by_inequality(least: float, most: float, popularity: Popularity) -> float:
+    """How many keys come more often than ``least`` allows, up to ``most``: MOIJ's choice."""
+    return min(most, popularity.above(least))
+
+
+def swept(rows: float, master: Master, popularity: Popularity, gap_pages: float) -> tuple[float, float]:
+    """Pages and requests that so many rows need together: keys share pages, near pages share a request."""
+    density = -math.expm1(-popularity.distinct(rows) / master.pages)
+    pages = master.pages * density
+    apart = (1 - density) ** gap_pages  # no other page near enough to be read along
+    spanned = min((1 - apart) * master.pages, pages * gap_pages)  # pages and gaps that are read as one
+    reads = min(pages, pages * apart + spanned / master.request_pages)  # a request has a longest length
+    return max(1.0, pages), max(1.0, reads)
+
+
+def prediction(
+    hits: float, misses: float, master: Master, parts: dict[str, int], workload: Workload, piece_rows: int
+) -> Prediction:
+    """Counts of a join that reads a partition for ``misses`` tuples."""
+    requests = max(1, math.ceil(master.partition_pages / master.request_pages))
+    tuples = misses / max(1e-9, 1 - hits) / requests
+    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {workload.skew:g}"
+    return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
+
+
+def settled(step: Any, start: float) -> float:
+    """The fixed point of a step, approached by halves."""
+    value = start
+    for _ in range(_ROUNDS):
+        before, value = value, (value + step(value)) / 2
+        if abs(value - before) <= 1e-4 * abs(value):
             break
-    return 1 / float(np.sum(p / (1 + p * low))) * partitions / n if low > 0 else 1.0
+    return float(value)
 
 
-def hybrid_prediction(kind: Any, store: Any, plan: JoinPlan, memory_bytes: int, skew: float, cached: int) -> Prediction:
-    """Rate and division of a queue join whose ``cached`` most frequent keys are answered from memory."""
-    spare = max(0, memory_bytes - kind.least_bytes(store, plan))
-    buffer = buffer_bytes(store, spare, kind.buffer_share)
-    cache_bytes = int(cached * (store.row_bytes + 24))
-    rest = max(0, memory_bytes - store.index_bytes - buffer - cache_bytes)
-    slots = max(1, rest // slot_bytes(plan.stream))
-    keys = max(1, sum(entry.keys for entry in store.manifest.segments))
-    cached = min(cached, keys - 1)
-    partitions = max(1, -(-store.pages * store.page_bytes // max(1, buffer)))
-    hits = zipf_share(cached, keys, skew)
-    w = tuples_per_read(slots, partitions, keys, skew, cached)
-    rows = buffer / max(1.0, store.row_bytes)
-    loop = store.device.seconds(1, buffer) + rows * PROBE_SECONDS + w * TUPLE_SECONDS
-    rate = w / max(1e-9, 1 - hits) / (loop + w * hits / max(1e-9, 1 - hits) * TUPLE_SECONDS / 4)
-    parts = {"index": store.index_bytes, "disk buffer": buffer, "cache": cache_bytes, "stream table": rest}
-    return Prediction(rate, hits, parts, f"{w / max(1e-9, 1 - hits):.1f} tuples a read on a Zipf stream of {skew:g}")
+def block_shares(shares: Floats, kept: float) -> tuple[float, Floats]:
+    """The blocks that are asked for most stay in memory: their share of the stream, and the shares of the others."""
+    ordered = np.sort(shares)[::-1]
+    count = min(len(ordered), int(kept))
+    return float(ordered[:count].sum()), ordered[count:]

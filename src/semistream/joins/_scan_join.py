@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.errors import InvariantError
-from semistream.joins._costs import PROBE_SECONDS, TUPLE_SECONDS
+from semistream.joins._costs import Master, prediction
 from semistream.joins._multimap import Entries, Slots
-from semistream.joins._stream_table import slot_bytes
-from semistream.joins._waiting_join import Source, WaitingJoin, buffer_bytes
+from semistream.joins._waiting_join import Source, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -119,15 +118,19 @@ class ScanJoin(WaitingJoin):
             )
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """MESHJOIN's cost model: μ = w/c_loop, insensitive to the stream's skew."""
-        del skew
-        spare = max(0, memory_bytes - cls.least_bytes(store, plan))
-        buffer = buffer_bytes(store, spare, cls.buffer_share)
-        rest = max(0, memory_bytes - store.index_bytes - buffer)
-        chunks = max(1, -(-store.pages * store.page_bytes // buffer))
-        w = max(1.0, rest / slot_bytes(plan.stream) / chunks)
-        rows = buffer / max(1.0, store.row_bytes)
-        loop = store.device.seconds(1, buffer) + rows * PROBE_SECONDS + w * TUPLE_SECONDS
-        parts = {"index": store.index_bytes, "disk buffer": buffer, "stream table": rest}
-        return Prediction(w / loop, 0.0, parts, f"{w:.1f} tuples a read, whatever the skew")
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """See `predict_with`."""
+        del settings
+        return cls.predict_with(store, plan, memory_bytes, workload, cls.buffer_share)
+
+    @classmethod
+    def predict_with(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, buffer_share: float
+    ) -> Prediction:
+        """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
+        shares = cls.shares(store, plan, memory_bytes, buffer_share)
+        master, slots = Master.of(store, shares.buffer), shares.slots(0)
+        parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
+        return prediction(0.0, max(1.0, slots / master.partitions), master, parts, workload, shares.piece_rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +42,22 @@ def buffer_bytes(store: Any, spare: int, share: float) -> int:
     """The disk buffer: whole pages, at least one, and a share of what the least budget leaves."""
     page = int(store.largest_page)
     return page + int(min(MOST_BUFFER, spare * share)) // page * page
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How a waiting join divides its budget: ``free`` is for what else it needs, and for slots."""
+
+    spare: int
+    buffer: int
+    output: int
+    slot: int
+    free: int
+    piece_rows: int  # of the stream and of the output, worked on at once
+
+    def slots(self, reserved: int) -> int:
+        """Tuples that may wait when so many bytes of ``free`` are taken."""
+        return 1 + max(0, self.free - reserved) // self.slot
 
 
 def output_row_bytes(store: Any, plan: JoinPlan) -> int:
@@ -118,18 +135,16 @@ class WaitingJoin(Join):
 
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
+        shares = self.shares(store, plan, budget.total, self.buffer_share)
         budget.require("index", store.index_bytes)
-        spare = max(0, budget.total - self.least_bytes(store, plan))
-        budget.require("buffer", buffer_bytes(store, spare, self.buffer_share))
+        budget.require("buffer", shares.buffer)
         self.partitions = self._cut()
-        row = output_row_bytes(store, plan)
-        budget.require("output", row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE)))
-        self._most_rows = max(1, min(MOST_ROWS, budget.parts["output"] // row))
-        size = self._slot_bytes(store, plan)
-        budget.require("stream table", size)
-        self._reserve(spare)
-        capacity = 1 + budget.free // size
-        budget.grant("stream table", (capacity - 1) * size)
+        budget.require("output", shares.output)
+        self._most_rows = shares.piece_rows
+        budget.require("stream table", shares.slot)
+        self._reserve(shares.spare)
+        capacity = 1 + budget.free // shares.slot
+        budget.grant("stream table", (capacity - 1) * shares.slot)
         self.table = StreamTable(plan.stream, capacity)
         self._text_limit = text_bytes(plan.stream) * capacity
         self.output = Output(plan, store.layout, self.stats, self._most_rows)
@@ -237,6 +252,16 @@ class WaitingJoin(Join):
         """See `Join.least_bytes`."""
         row = output_row_bytes(store, plan)
         return int(store.index_bytes + store.largest_page + row + cls._slot_bytes(store, plan))
+
+    @classmethod
+    def shares(cls, store: Any, plan: JoinPlan, total: int, buffer_share: float) -> Shares:
+        """How a budget is divided, in a run and in the cost model."""
+        spare = max(0, total - cls.least_bytes(store, plan))
+        buffer, slot = buffer_bytes(store, spare, buffer_share), cls._slot_bytes(store, plan)
+        row = output_row_bytes(store, plan)
+        output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
+        free = max(0, total - store.index_bytes - buffer - output - slot)
+        return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @staticmethod
     def _slot_bytes(store: Any, plan: JoinPlan) -> int:

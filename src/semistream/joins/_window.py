@@ -15,15 +15,20 @@ from semistream.keys import Codes
 WORK_BYTES = 28  # a row's place in the order, its code, its group's start, and flags; or its code three times over
 
 
-def stream_row_bytes(schema: pa.Schema) -> int:
-    """A guess of a stream row's bytes, before the first batch is seen."""
-    size = 0
+def _sizes(schema: pa.Schema) -> list[int]:
+    """A guess of each column's bytes a row, before the first batch is seen."""
+    sizes = []
     for field in schema:
         try:
-            size += max(1, field.type.bit_width // 8)
+            sizes.append(max(1, field.type.bit_width // 8))
         except ValueError:
-            size += 24
-    return max(1, size)
+            sizes.append(24)
+    return sizes
+
+
+def stream_row_bytes(schema: pa.Schema) -> int:
+    """A guess of a stream row's bytes."""
+    return max(1, sum(_sizes(schema)))
 
 
 def charge(batch: pa.RecordBatch) -> int:
@@ -33,8 +38,13 @@ def charge(batch: pa.RecordBatch) -> int:
 
 
 def row_charge(schema: pa.Schema) -> int:
-    """The charge of one row, guessed from its types."""
+    """What one row may be charged at most, guessed from its types."""
     return 2 * stream_row_bytes(schema) + WORK_BYTES
+
+
+def waiting_bytes(schema: pa.Schema) -> int:
+    """What one row is charged among many."""
+    return stream_row_bytes(schema) + max(_sizes(schema), default=0) + WORK_BYTES
 
 
 class Window:

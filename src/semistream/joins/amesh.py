@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.errors import ArgumentError, InvariantError
 from semistream.joins._multimap import Slots
 from semistream.joins._partitions import Partitions
@@ -98,3 +98,13 @@ class AMeshJoin(ScanJoin):
     def check(self) -> None:
         """As every waiting join; waits are counted in pages here, which every packet checks itself."""
         WaitingJoin.check(self)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """As MESHJOIN; a packet that has met all of R within a read cuts it in two."""
+        said = super().predict(store, plan, memory_bytes, workload, settings)
+        if store.pages % said.pages_per_read == 0:
+            return said
+        return replace(said, tuples_per_read=said.tuples_per_read / 2, pages_per_read=said.pages_per_read / 2)

@@ -21,13 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction
-from semistream.joins._costs import TUPLE_SECONDS, zipf_share
+from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.joins._costs import Master, swept
 from semistream.joins._groups import Indices
 from semistream.joins._in_order import ask, give
 from semistream.joins._master_cache import MasterCache, cell_bytes, row_cost
 from semistream.joins._meeting import groups_of
 from semistream.joins._output import MOST_ROWS, Output, pieces
+from semistream.joins._popularity import Popularity
 from semistream.joins._waiting_join import buffer_bytes, output_row_bytes
 from semistream.joins._window import row_charge
 from semistream.keys import Codes
@@ -177,16 +178,27 @@ class DerakhshanJoin(Join):
         return int(store.index_bytes + store.largest_page + row)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """Hits cost a probe; misses a read each, unless a block has several on a page."""
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """Hits of an LRU cache; the misses of a block share pages."""
+        del settings
         spare = max(0, memory_bytes - cls.least_bytes(store, plan))
-        cached = int(spare * (1 - _BLOCK_SHARE - _BUFFER_SHARE)) // row_cost(store, plan)
-        keys = max(1, sum(entry.keys for entry in store.manifest.segments))
-        hits = zipf_share(min(cached, keys), keys, skew)
-        seconds = TUPLE_SECONDS + (1 - hits) * store.device.seconds(1, store.page_bytes)
+        buffer = buffer_bytes(store, spare, _BUFFER_SHARE)
+        row, waiting = output_row_bytes(store, plan), cls._waiting_bytes(store, plan)
+        block = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
+        rows = max(0, memory_bytes - store.index_bytes - buffer - block * (row + waiting)) // row_cost(store, plan)
+        master = Master.of(store, buffer)
+        popularity = Popularity(master.keys, workload.skew)
+        keys = rows / master.rows_per_key
+        hits = popularity.least_recently_used(keys)
+        # What misses is mostly what the cache does not hold: the keys after the most popular ones.
+        gap = 1 + store.device.gap_bytes / store.page_bytes
+        pages, reads = swept(block * (1 - hits), master, popularity.without(min(keys, master.keys - 1)), gap)
         parts = {
             "index": store.index_bytes,
-            "block": int(spare * _BLOCK_SHARE),
-            "cache": cached * row_cost(store, plan),
+            "block": block * (row + waiting),
+            "cache": rows * row_cost(store, plan),
         }
-        return Prediction(1 / seconds, hits, parts, "one read for the misses of a block on the same page")
+        words = "one read for the misses of a block on the same page"
+        return Prediction(hits, block / reads, pages / reads, parts, words, piece_rows=block)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from semistream.contracts import JoinPlan, Prediction
-from semistream.joins._costs import hybrid_prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.joins._costs import Master, prediction, queue_reads
+from semistream.joins._popularity import Popularity
 from semistream.joins._queue_join import QueueJoin
 
 
@@ -26,6 +27,14 @@ class HybridJoin(QueueJoin):
     idea = "the oldest waiting key decides which partition is read"
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached=0)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, slots = Master.of(store, shares.buffer), shares.slots(0)
+        popularity = Popularity(master.keys, workload.skew)
+        misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=workload.ranked))
+        parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
+        return prediction(0.0, misses, master, parts, workload, shares.piece_rows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.contracts import Join, JoinPlan, Prediction, Workload
 from semistream.joins._output import Output, pieces
 from semistream.joins._window import row_charge
 from semistream.rows import Projection
@@ -24,7 +24,6 @@ from semistream.stores.reading import PageReader
 
 _PIECE = 4096
 _BUFFER = 2 << 20
-_CPU_SECONDS = 0.4e-6  # locating, searching the page and making output
 
 
 class IndexNestedLoopJoin(Join):
@@ -86,10 +85,10 @@ class IndexNestedLoopJoin(Join):
         return int(store.index_bytes + 2 * store.largest_page + per_row)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
         """See `Join.predict`."""
-        del plan, memory_bytes, skew
-        seconds = store.device.seconds(1, store.page_bytes) + _CPU_SECONDS
-        return Prediction(
-            1 / seconds, 0.0, {"index": store.index_bytes, "buffer": store.largest_page}, "one read a tuple"
-        )
+        del plan, memory_bytes, workload, settings
+        parts = {"index": store.index_bytes, "buffer": store.largest_page}
+        return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

@@ -14,7 +14,24 @@ read when nobody waits; chunks end between keys.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.errors import ArgumentError
 from semistream.joins._scan_join import ScanJoin
+
+
+@dataclass(frozen=True)
+class MeshSettings:
+    """The disk buffer's share of the budget, up to a mebibyte: b of the paper, which `semistream tune mesh` finds."""
+
+    buffer_share: float = ScanJoin.buffer_share
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.buffer_share <= 0.9:
+            raise ArgumentError(f"buffer_share={self.buffer_share} must be between 0 and 0.9")
 
 
 class MeshJoin(ScanJoin):
@@ -22,3 +39,16 @@ class MeshJoin(ScanJoin):
 
     name = "mesh"
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
+    settings_type = MeshSettings
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: MeshSettings | None = None) -> None:
+        self.settings = settings or MeshSettings()
+        self.buffer_share = self.settings.buffer_share
+        super().__init__(store, plan, budget)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """See `ScanJoin.predict_with`."""
+        return cls.predict_with(store, plan, memory_bytes, workload, (settings or MeshSettings()).buffer_share)

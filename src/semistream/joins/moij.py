@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.errors import InvariantError, choose
 from semistream.joins._cache_join import CacheJoin
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import Master, behind_cache, by_inequality, prediction, settled
 from semistream.joins._master_cache import MasterCache, row_cost
 from semistream.joins._multimap import Entries
+from semistream.joins._popularity import Popularity
 from semistream.joins._stream_table import slot_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -146,7 +147,34 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             )
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        spare = max(0, memory_bytes - cls.least_bytes(store, plan))
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, int(spare * 0.25 / row_cost(store, plan)))
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
+        chosen = settings or MoijSettings()
+        factor = 2 if chosen.inequality == "corrected" else 1
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
+        most = int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
+        slots = shares.slots(most * _TABLE_BYTES)
+        popularity = Popularity(master.keys, workload.skew)
+        a_key = master.rows_per_key * cost  # bytes of a cached key
+
+        def behind(keys: float) -> tuple[float, float, float]:
+            left = max(1.0, slots - keys * a_key / shares.slot)
+            return behind_cache(left, keys, master, popularity, ranked=workload.ranked)
+
+        def wanted(keys: float) -> float:
+            span = behind(keys)[2]  # a key waits with p·span tuples when its turn comes
+            return by_inequality(factor * a_key / shares.slot / span, most / master.rows_per_key, popularity)
+
+        keys = settled(wanted, 0.0)
+        hits, misses, _ = behind(keys)
+        cached = int(keys * a_key)
+        parts = {
+            "index": store.index_bytes,
+            "disk buffer": shares.buffer,
+            "cache": cached + most * _TABLE_BYTES,
+            "stream table": slots * shares.slot - cached,
+        }
+        return prediction(hits, misses, master, parts, workload, shares.piece_rows)

@@ -10,17 +10,19 @@ Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.joins._cache_join import CacheJoin
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import Master, prediction, queue_reads
 from semistream.joins._master_cache import row_cost
 from semistream.joins._meeting import groups_of
+from semistream.joins._popularity import Popularity
 from semistream.joins._waiting_join import Source
 
 
@@ -48,7 +50,18 @@ class OptimisedXHybridJoin(CacheJoin):
                 self.cache.put(distinct[chosen], first[chosen], last[chosen], rows, 0)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        cached = int(max(0, memory_bytes - cls.least_bytes(store, plan)) * cls.cache_share / row_cost(store, plan))
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN behind a cache of the first keys of R."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, rows = Master.of(store, shares.buffer), cls.cached_rows(store, plan, shares, cls.cache_share)
+        popularity = Popularity(master.keys, workload.skew)
+        of = popularity.partitions(master.partitions, ranked=workload.ranked)
+        pinned = rows / (master.rows_per_key * master.keys) * master.partitions
+        first = int(pinned)
+        hits = float(of[:first].sum() + (of[first] * (pinned - first) if first < len(of) else 0.0))
+        slots = shares.slots(rows * row_cost(store, plan))
+        misses, _ = queue_reads(slots, of[first:]) if first < len(of) else (math.inf, 0.0)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), workload, shares.piece_rows)

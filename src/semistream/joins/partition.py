@@ -11,15 +11,16 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.joins._block_join import BlockJoin
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import prediction
 
 
 class PartitionJoin(BlockJoin):
@@ -40,6 +41,12 @@ class PartitionJoin(BlockJoin):
         yield from self._serve(int(self.waiting.argmax()))
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached=0)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """Blocks fill up to one level and are read there; on average they are half full."""
+        del settings
+        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, workload)
+        parts = cls.parts_of(store, shares, slots)
+        misses = max(1.0, 2 * slots / len(others)) if len(others) else math.inf
+        return prediction(hits, misses, master, parts, workload, shares.piece_rows)

@@ -16,14 +16,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.contracts import Join, JoinPlan, Prediction, Workload
 from semistream.errors import ArgumentError, choose
 from semistream.joins._output import MOST_ROWS, pieces
 from semistream.joins._partitions import Partitions
@@ -153,10 +153,17 @@ class ParallelCacheJoin(Join):
         return SemiStreamCacheJoin.least_bytes(store, plan)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """Rates of the nodes, added up."""
-        one = SemiStreamCacheJoin.predict(store, plan, max(memory_bytes // 2, cls.least_bytes(store, plan)), skew)
-        return Prediction(2 * one.rows_per_second, one.hit_ratio, one.parts, f"a node of two: {one.remark}")
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """A node serves its part of R and of the stream, with its share of the memory."""
+        chosen = settings or PcsrjSettings()
+        least = cls.least_bytes(store, plan)
+        count = max(1, min(chosen.nodes, memory_bytes // least))
+        node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
+        share = max(least, memory_bytes // count)
+        one = SemiStreamCacheJoin.predict_part(store, plan, share, workload, node, 1 / count)
+        return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 
 def _run(number: int, node: Any, given: Any, made: Any, stop: threading.Event) -> None:

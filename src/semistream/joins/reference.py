@@ -8,6 +8,7 @@ compared with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.contracts import Join, JoinPlan, Prediction, Workload
 from semistream.errors import MemoryBudgetError
 from semistream.joins._output import MOST_ROWS, pieces
 from semistream.rows import Projection
 
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 _CODE = "\0code"  # no column of a master is called so
-_ROWS_PER_SECOND = 3e6  # binary search in a table of a million keys, one core
 
 
 class ReferenceJoin(Join):
@@ -150,7 +150,9 @@ class ReferenceJoin(Join):
         return int(1.1 * store.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
         """See `Join.predict`."""
-        del memory_bytes, skew
-        return Prediction(_ROWS_PER_SECOND, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")
+        del memory_bytes, workload, settings
+        return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.joins._cache_join import CacheFirst
+from semistream.joins._costs import Master, by_inequality, prediction, settled
 from semistream.joins._master_cache import row_cost
 from semistream.joins._multimap import Entries
+from semistream.joins._popularity import Popularity
 from semistream.joins._scan_join import ScanJoin
 from semistream.joins._stream_table import slot_bytes
 from semistream.keys import Codes
@@ -52,3 +54,24 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
             poor = live[self.cache.hits[live] * self._slot_cost <= 2 * self.cache.counts(live) * self._row_cost]
             self.cache.hits[live] = 0
             self.cache.remove(poor)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
+        rows = cls.cached_rows(store, plan, shares, cls.cache_share)
+        slots = shares.slots(rows * cost)
+        popularity = Popularity(master.keys, workload.skew)
+
+        def wanted(keys: float) -> float:
+            arrivals = slots / max(1e-9, 1 - popularity.head(keys))  # in a round of R
+            least = 2 * master.rows_per_key * cost / shares.slot / arrivals
+            return by_inequality(least, rows / master.rows_per_key, popularity)
+
+        hits = popularity.head(settled(wanted, 0.0))
+        parts = cls.divided(store, plan, shares, rows)
+        return prediction(hits, max(1.0, slots / master.partitions), master, parts, workload, shares.piece_rows)

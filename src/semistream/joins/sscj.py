@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.errors import ArgumentError
 from semistream.joins._cache_join import CacheJoin
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import Master, behind_cache, prediction
 from semistream.joins._master_cache import row_cost
 from semistream.joins._multimap import Entries
+from semistream.joins._popularity import Popularity
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -34,17 +35,21 @@ from semistream.rows import Addresses
 class SscjSettings:
     """The share of H_R in what buffers leave; 0.15 to 0.3 gave most tuples a read at 10 % memory and skew 1.
 
-    ``buffer_share`` is the disk buffer's share of the budget, up to a mebibyte.
+    ``buffer_share`` is the disk buffer's share of the budget, up to a mebibyte. A ``threshold`` that is given stays;
+    otherwise it adapts itself.
     """
 
     cache_share: float = 0.3
     buffer_share: float = CacheJoin.buffer_share
+    threshold: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.cache_share < 1:
             raise ArgumentError(f"cache_share={self.cache_share} must be at least 0 and less than 1")
         if not 0 <= self.buffer_share <= 0.5:
             raise ArgumentError(f"buffer_share={self.buffer_share} must be between 0 and 0.5")
+        if self.threshold is not None and self.threshold < 1:
+            raise ArgumentError(f"threshold={self.threshold} must be at least 1")
 
 
 class SemiStreamCacheJoin(CacheJoin):
@@ -59,7 +64,7 @@ class SemiStreamCacheJoin(CacheJoin):
         self.settings = settings or SscjSettings()
         self.cache_share, self.buffer_share = self.settings.cache_share, self.settings.buffer_share
         super().__init__(store, plan, budget)
-        self.threshold = 1
+        self.threshold = self.settings.threshold or 1
         self.evictions = 0
         self._round_began = 0
 
@@ -85,7 +90,7 @@ class SemiStreamCacheJoin(CacheJoin):
 
     def _adapt(self) -> None:
         """Once a round of n iterations: a higher threshold when many were replaced, a lower one when there is room."""
-        if self.iteration - self._round_began < len(self.partitions):
+        if self.settings.threshold is not None or self.iteration - self._round_began < len(self.partitions):
             return
         self._round_began = self.iteration
         if self.evictions > max(1, self.cache.keys) // 10:
@@ -95,7 +100,23 @@ class SemiStreamCacheJoin(CacheJoin):
         self.evictions = 0
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        cached = int(max(0, memory_bytes - cls.least_bytes(store, plan)) * cls.cache_share / row_cost(store, plan))
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's model behind a cache of the most frequent keys."""
+        return cls.predict_part(store, plan, memory_bytes, workload, settings)
+
+    @classmethod
+    def predict_part(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None, part: float = 1.0
+    ) -> Prediction:
+        """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
+        chosen = settings or SscjSettings()
+        shares = cls.shares(store, plan, memory_bytes, chosen.buffer_share)
+        master = Master.of(store, shares.buffer, part)
+        rows = cls.cached_rows(store, plan, shares, chosen.cache_share)
+        popularity = Popularity(master.keys, workload.skew)
+        slots = shares.slots(rows * row_cost(store, plan))
+        keys = rows / master.rows_per_key
+        hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=workload.ranked)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), workload, shares.piece_rows)

@@ -11,15 +11,16 @@ comes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.joins._block_join import BlockJoin
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import prediction
 
 
 class SemiStreamIndexJoin(BlockJoin):
@@ -34,6 +35,13 @@ class SemiStreamIndexJoin(BlockJoin):
             yield from self._serve(number)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached=0)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """A pass reads every block that the gathered tuples need."""
+        del settings
+        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, workload)
+        misses = others / max(1e-12, others.sum()) * slots  # by block, when the buffer is full
+        reads = float(-np.expm1(-misses).sum()) if len(others) else 0.0
+        parts = cls.parts_of(store, shares, slots)
+        return prediction(hits, slots / reads if reads else math.inf, master, parts, workload, shares.piece_rows)

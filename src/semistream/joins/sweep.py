@@ -29,7 +29,6 @@ New: no published semi-stream join counts every arrival for admission, nor moves
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -40,21 +39,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction
+from semistream.contracts import Join, JoinPlan, Prediction, Workload
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins._cache import TupleCache, cell_bytes
-from semistream.joins._costs import zipf_share
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
+from semistream.joins._split import cache_bounds, cache_share, elasticity, predict_sweep, window_floor
 from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
 from semistream.rows import Projection
 from semistream.stores.paged import PLAN_BYTES
 from semistream.stores.reading import PageReader
 
-HIT_SECONDS = 0.12e-6  # a probe with its output, one core
-MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _DAMPING = 0.3
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
@@ -309,10 +306,7 @@ class SweepJoin(Join):
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in
         density = (counters.pages - before[2]) / max(1, store.pages)
-        x = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9)))  # misses a page, if they fell at random
-        elasticity = 1 - x * math.exp(-x) / max(1e-12, 1 - math.exp(-x)) if x > 1e-6 else 0.0
-        read = seconds / max(1, misses)
-        self._elastic = elasticity * read / (read + MISS_SECONDS)
+        self._elastic = elasticity(density, seconds / max(1, misses))
         if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
             self._load_filter()
         if self.cache is not None and not self._shared:
@@ -322,16 +316,12 @@ class SweepJoin(Join):
         self._note_peak()
 
     def _move_split(self, miss_ratio: float) -> None:
-        """Move towards the split where a byte more of cache saves as much as a byte more of window.
-
-        Cache : window = s : m·e, with m the miss ratio, e the elasticity, and s the hits gained when the cache grows
-        by a factor e: (1 - m)/(ln C + 0.58) on a Zipf stream of exponent 1, which is taken for granted here.
-        """
+        """Move towards the split where a byte more of cache saves as much as a byte more of window."""
         assert self.cache is not None
-        gain = (1 - miss_ratio) / (math.log(max(2, self.cache.rows)) + 0.58)
-        share = gain / max(1e-12, gain + miss_ratio * self._elastic)
+        share = cache_share(miss_ratio, self._elastic, self.cache.rows)
         wanted = self._cache_limit + int(_DAMPING * (share * self._room - self._cache_limit))
-        limit = min(max(wanted, self._room // 16), self._room - self._window_floor())
+        low, high = cache_bounds(self._room, self._window_floor())
+        limit = min(max(wanted, low), high)
         limit = min(max(limit, self.cache.least_bytes), self.parts.cache)
         if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
             self._cache_limit = limit
@@ -339,7 +329,7 @@ class SweepJoin(Join):
 
     def _window_floor(self) -> int:
         filter_bytes = self._filter.nbytes if self._filter is not None else 0
-        return min(self._room // 2, max(row_charge(self.plan.stream) * 64, self._room // 32)) + filter_bytes
+        return window_floor(self._room, row_charge(self.plan.stream)) + filter_bytes
 
     def _load_filter(self) -> None:
         size = self.store.bloom_bytes
@@ -384,29 +374,9 @@ class SweepJoin(Join):
         return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + output_row_bytes(store, plan) + waiting)
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """Zipf hits of the cache, plus the reads of what misses, at the division that a run starts with."""
-        parts = Division.of(store, plan, memory_bytes, SweepSettings().cache_share)
-        layout = Projection(store.layout, plan.needed).target
-        cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
-        keys = max(1, sum(entry.keys for entry in store.manifest.segments))
-        cached = min(keys, max(0, TupleCache.geometry(parts.cache, cell)["cells"])) if parts.cache > 1024 else 0
-        hits = zipf_share(cached, keys, skew)
-        window_rows = max(1.0, parts.window / row_charge(plan.stream))
-        seconds = HIT_SECONDS + (1 - hits) * (MISS_SECONDS + _read_seconds(store, window_rows))
-        shown = {
-            "index": parts.index,
-            "read buffer": parts.buffer + parts.plan,
-            "output": parts.output,
-            "cache": parts.cache,
-            "window": parts.window,
-        }
-        return Prediction(1 / seconds, hits, shown, f"for a Zipf stream of exponent {skew:g}")
-
-
-def _read_seconds(store: Any, misses: float) -> float:
-    """What reading costs a miss when so many are swept at once: they share pages, and pages share requests."""
-    touched = store.pages * (1 - math.exp(-misses / max(1, store.pages)))
-    density = min(1.0, touched / max(1, store.pages))
-    apart = max(1e-9, 1 - density) ** max(0.0, store.device.gap_bytes / store.page_bytes)  # no other page near before
-    return float(store.device.seconds(max(1.0, touched * apart), touched * store.page_bytes)) / misses
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """See `predict_sweep`."""
+        chosen = settings or SweepSettings()
+        return predict_sweep(store, plan, memory_bytes, workload, chosen.cache_share, adapt=chosen.adapt)

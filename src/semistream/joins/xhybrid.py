@@ -13,6 +13,7 @@ memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction
+from semistream.contracts import JoinPlan, Prediction, Workload
 from semistream.errors import ArgumentError
-from semistream.joins._costs import hybrid_prediction
+from semistream.joins._costs import Master, prediction, queue_reads, settled
 from semistream.joins._meeting import groups_of
+from semistream.joins._popularity import Popularity
 from semistream.joins._queue_join import QueueJoin
 
 
@@ -76,9 +78,33 @@ class XHybridJoin(QueueJoin):
             yield from super()._disk_phase()
 
     @classmethod
-    def predict(cls, store: Any, plan: JoinPlan, memory_bytes: int, skew: float) -> Prediction:
-        """See `Join.predict`."""
-        return hybrid_prediction(cls, store, plan, memory_bytes, skew, cached=0)
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
+        chosen = settings or (cls.settings_type() if cls.settings_type is not None else None)
+        shares = cls.shares(store, plan, memory_bytes, chosen.swappable if chosen is not None else cls.buffer_share)
+        master = Master.of(store, shares.buffer)
+        wanted = int(shares.spare * chosen.pinned) if chosen is not None else 2 * shares.buffer
+        pages = min(wanted if shares.spare > 0 else 0, shares.free) // store.page_bytes // 2
+        slots = shares.slots(2 * pages * store.page_bytes)
+        pinned = min(master.partitions, pages // master.partition_pages)  # whole partitions
+        popularity = Popularity(master.keys, workload.skew)
+        of = popularity.partitions(master.partitions, ranked=workload.ranked)
+        hits = float(of[:pinned].sum())
+        if pinned == master.partitions:
+            misses = math.inf
+        else:
+            # Of the tuples that come in an iteration, those of pinned keys leave at its end.
+            tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of[pinned:])[0] / (1 - hits), 1.0)
+            misses = tuples * (1 - hits)
+        parts = {
+            "index": store.index_bytes,
+            "swappable part": shares.buffer,
+            "pinned part": 2 * pages * store.page_bytes,
+            "stream table": slots * shares.slot,
+        }
+        return prediction(hits, misses, master, parts, workload, shares.piece_rows)
 
 
 @dataclass(frozen=True)

@@ -26,24 +26,23 @@ _COLUMNS = ["surrogate", "price", "vendor"]
 _BATCH = 200_000
 
 
-def _run(load: ZipfWorkload, store: MasterStore, memory: str, batches: int, **options: Any) -> tuple[float, Stats]:
+def _run(stream: list[pa.RecordBatch], store: MasterStore, memory: str) -> tuple[float, Stats]:
     """Rows/s of the second half of a stream (the first warms up), and its counters."""
-    stream = [load.stream(number * _BATCH, _BATCH) for number in range(batches)]
-    join = make_join(stream[0].schema, store, on="key", memory=memory, columns=_COLUMNS, algorithm="sweep", **options)
-    for _ in join.join(stream[: batches // 2]):
-        pass
+    join = make_join(stream[0].schema, store, on="key", memory=memory, columns=_COLUMNS, algorithm="sweep")
+    half = len(stream) // 2
+    _drain(join.join(stream[:half]))
     before, start = join.stats.copy(), time.perf_counter()
-    for _ in join.join(stream[batches // 2 :]):
-        pass
+    _drain(join.join(stream[half:]))
     seconds = time.perf_counter() - start
     join.check()
-    return (batches - batches // 2) * _BATCH / seconds, join.stats.since(before)
+    return sum(batch.num_rows for batch in stream[half:]) / seconds, join.stats.since(before)
 
 
 def page(rows: int, scratch: Path) -> None:
     """Page size: smaller pages read less for a key, larger ones need a smaller index and fewer requests."""
     load = ZipfWorkload(rows)
     print(f"{rows:,} rows of 120 bytes, Zipf 1, shuffled; rows/s in millions, bytes read a stream row")
+    stream = [load.stream(number * _BATCH, _BATCH) for number in range(30)]
     heads = ("10 % warm", "10 % O_DIRECT", "1 % warm", "1 % O_DIRECT")
     print(f"{'page':>8} {'index':>9} | " + " | ".join(f"{head:>16}" for head in heads))
     for page_bytes in (4096, 8192, 16384, 65536):
@@ -52,7 +51,7 @@ def page(rows: int, scratch: Path) -> None:
         cells = []
         for memory in ("10%", "1%"):
             for direct in (False, True):
-                rate, stats = _run(load, MasterStore.open(path, direct=direct), memory, 100)
+                rate, stats = _run(stream, MasterStore.open(path, direct=direct), memory)
                 cells.append(f"{rate / 1e6:6.2f} {stats.bytes_read / stats.rows_in:7.0f} B")
         line = " | ".join(f"{cell:>16}" for cell in cells)
         print(f"{page_bytes:>8} {built.index_bytes:>9,} | {line}", flush=True)
@@ -153,7 +152,7 @@ def cache(rows: int, scratch: Path) -> None:
 def policy(rows: int, scratch: Path) -> None:
     """How large the sketch and how long its memory: hit ratio against perfect LFU's at the same number of cells."""
     from semistream.joins import _cache
-    from semistream.joins._costs import zipf_share
+    from semistream.joins._popularity import Popularity
     from semistream.joins.sweep import SweepSettings
 
     load = ZipfWorkload(rows)
@@ -179,7 +178,7 @@ def policy(rows: int, scratch: Path) -> None:
                         before = join.stats.copy()
                     _drain(join.join([batch]))
                 cells.append(f"{period}: {join.stats.since(before).hit_ratio:.3f}")
-            bound = zipf_share(join.cache.rows, rows, 1.0)
+            bound = Popularity(rows, 1.0).head(join.cache.rows)
             print(
                 f"  memory {memory:>3}, {sketch:g} bytes a cell; period {', '.join(cells)}; LFU {bound:.3f}", flush=True
             )

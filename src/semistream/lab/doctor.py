@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from semistream.budget import format_bytes
 from semistream.lab import environment
+from semistream.planner.machine import cpu_model
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, not written to
 _LITTLE = 64 << 20
@@ -58,7 +59,7 @@ def _machine() -> Iterator[Check]:
         f"{python} on {platform.system()} {platform.machine()}",
     )
     cores, memory = len(os.sched_getaffinity(0)), environment.memory_bytes()
-    yield Check("good", "machine", f"{cores} cores, {format_bytes(memory)} of memory, {environment.cpu_model()}")
+    yield Check("good", "machine", f"{cores} cores, {format_bytes(memory)} of memory, {cpu_model()}")
 
 
 def _packages() -> Iterator[Check]:

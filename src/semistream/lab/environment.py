@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from semistream.planner.machine import cpu_model
+
 PACKAGES = ("semistream", "numba", "numpy", "pyarrow", "pyspark", "duckdb", "pandas", "deltalake", "typer", "rich")
 
 
@@ -33,12 +35,6 @@ def environment(directory: Path) -> dict[str, Any]:
         "commit": commit(),
     }
     return {"id": hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10], **facts}
-
-
-def cpu_model() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    return found[1] if found else platform.machine()
 
 
 def memory_bytes() -> int:

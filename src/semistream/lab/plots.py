@@ -89,9 +89,40 @@ def lines(
     return text.getvalue()
 
 
+def maps(grids: dict[str, list[list[float]]], columns: list[str], rows: list[str], across: str, upwards: str) -> str:
+    """Maps above each other, a value in each field, the largest marked."""
+    import numpy as np
+
+    with _figure(3.4 * len(grids), repr(grids), len(grids)) as (every, text):
+        for axes, (title, grid) in zip(every if len(grids) > 1 else [every], grids.items(), strict=True):
+            values = np.array(grid)
+            axes.imshow(values, cmap="GnBu", aspect="auto", origin="lower")
+            best = np.unravel_index(np.nanargmax(values), values.shape)
+            for (row, column), value in np.ndenumerate(values):
+                if not np.isnan(value):  # a setting that was not tried
+                    strong = (row, column) == best
+                    dark = value > np.nanmin(values) + 0.6 * (np.nanmax(values) - np.nanmin(values))
+                    axes.text(
+                        column,
+                        row,
+                        short(value),
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color="white" if dark else "black",
+                        weight="bold" if strong else "normal",
+                    )
+            axes.set_xticks(range(len(columns)), columns, fontsize=9)
+            axes.set_yticks(range(len(rows)), rows, fontsize=9)
+            axes.set_xlabel(across)
+            axes.set_ylabel(upwards)
+            axes.set_title(f"rows a second, {title}", fontsize=11)
+    return text.getvalue()
+
+
 @contextmanager
-def _figure(height: float, salt: str) -> Iterator[tuple[Any, io.StringIO]]:
-    """Axes to draw on; afterwards the text holds the picture as SVG."""
+def _figure(height: float, salt: str, panels: int = 1) -> Iterator[tuple[Any, io.StringIO]]:
+    """Axes to draw on, several if there are several panels; afterwards the text holds the picture as SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -106,7 +137,7 @@ def _figure(height: float, salt: str) -> Iterator[tuple[Any, io.StringIO]]:
     with mpl.rc_context(settings):
         figure = Figure(figsize=(6.0, height), layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure.add_subplot(), text
+        yield figure.subplots(panels), text
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     svg = drawn.getvalue()
     text.write(svg[svg.index("<svg") :])

@@ -25,7 +25,7 @@ from semistream.joins._division import Division
 from semistream.joins._waiting_join import WaitingJoin
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
-from semistream.planner.choice import Choice, choose_algorithm
+from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
@@ -128,7 +128,7 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  transport   {p.transport}: {p.why_transport}",
         f"  memory      {format_bytes(p.operator.memory_bytes)} in total a host for {p.operator.tasks} tasks at once",
         *(f"              {name:<12} {format_bytes(size)}" for name, size in _parts(p).items()),
-        f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {prediction.rows_per_second:,.0f} rows/s a core",
+        f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {p.choice.rows_per_second:,.0f} rows/s a core",
         f"              in the join alone, {prediction.remark}",
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
@@ -190,7 +190,7 @@ def _prepare(
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
-    choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
+    choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
     chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),

@@ -1,0 +1,96 @@
+"""`semistream bench plan`: ask the planner, run what it recommends, compare.
+
+Every setting is drawn at random: rows of the master, memory or rate, skew. The planner is asked as a user would ask it;
+the join it names runs in a process of its own with the memory it names, on a stream of that skew. None of these
+settings was used to calibrate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semistream.lab.cells import enriched
+from semistream.lab.data import BenchData
+
+_ROWS = (100_000, 200_000, 400_000, 700_000, 1_500_000, 2_000_000)
+_BATCH = 20_000
+
+
+def settings(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Random settings; half of them name a memory, half a rate."""
+    chooser = np.random.default_rng(seed)
+    for number in range(count):
+        yield {
+            "rows": int(chooser.choice(_ROWS)),
+            "skew": round(float(chooser.uniform(0, 1.2)), 2),
+            # Shares of the master, or of what a core does with the whole of it in memory.
+            "share": round(float(np.exp(chooser.uniform(np.log(0.01), np.log(0.4)))), 3),
+            "asks": "memory" if number % 2 == 0 else "rate",
+        }
+
+
+def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, Any]:
+    """Ask and run, in this process."""
+    import pyarrow as pa
+
+    from semistream.budget import Budget
+    from semistream.contracts import JoinPlan, Workload
+    from semistream.joins import JOINS
+    from semistream.planner.capacity import expected, least_memory
+    from semistream.planner.measuring import measure
+    from semistream.stores import MasterStore
+    from semistream.workloads.zipf import ZipfWorkload
+
+    pa.set_cpu_count(1)
+    load = ZipfWorkload(setting["rows"], skew=setting["skew"], seed=5)
+    store = MasterStore.open(BenchData(data, setting["rows"]).store())
+    schema = load.stream(0, 1).schema
+    plan = JoinPlan.make(schema, store.schema, store.codec, "key", "left", enriched("three"))
+    workload = Workload(setting["skew"])
+    if setting["asks"] == "memory":
+        said = expected(store, plan, int(store.bytes * setting["share"]), workload)
+    else:
+        whole = expected(store, plan, 4 * store.bytes, workload).rows_per_second
+        said = least_memory(store, plan, whole * min(0.9, 2 * setting["share"]), workload)
+    kind: Any = JOINS[said.choice.join.name]
+    join = kind(store, plan, Budget(said.memory_bytes))
+    made = [load.stream(start, _BATCH) for start in range(0, min(8_000_000, 4 * setting["rows"] + 4_000_000), _BATCH)]
+    seen = measure(join, itertools.cycle(made), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
+    return {
+        **setting,
+        "algorithm": said.choice.join.name,
+        "memory_bytes": said.memory_bytes,
+        "expected_rows_per_second": said.rows_per_second,
+        "rows_per_second": seen.rows_per_second,
+        "expected_hit_ratio": said.choice.prediction.hit_ratio,
+        "hit_ratio": seen.stats.hit_ratio,
+    }
+
+
+def run(count: int, seed: int, data: Path, seconds: float, out: Path) -> Iterator[dict[str, Any]]:
+    """All settings, each in a fresh process; results go to ``out/plan.jsonl``."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "plan.jsonl").open("w", encoding="utf-8") as lines:
+        for setting in settings(count, seed):
+            BenchData(data, setting["rows"]).store()
+            told = json.dumps({"setting": setting, "data": str(data), "seconds": seconds})
+            done = subprocess.run(
+                [sys.executable, "-m", __name__, told], check=True, capture_output=True, text=True, timeout=600
+            )
+            result: dict[str, Any] = json.loads(done.stdout)
+            lines.write(json.dumps(result) + "\n")
+            lines.flush()
+            yield result
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps(run_one(given["setting"], Path(given["data"]), given["seconds"])))

@@ -1,0 +1,166 @@
+"""`semistream calibrate`: measure, on this machine, what the cost models only count.
+
+A store of half a million rows is made, and every join runs on it for a moment at several budgets, with a uniform and a
+skewed stream. From rows, reads, pages, hits and seconds of these runs its five terms are fitted (never below zero). The
+steps that the papers name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one
+by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan, Workload
+from semistream.joins import JOINS
+from semistream.joins._output import Output
+from semistream.joins._stream_table import StreamTable
+from semistream.keys import KeyCodec
+from semistream.planner.machine import fingerprint
+from semistream.planner.measuring import Measured, measure
+from semistream.planner.rates import Costs, Terms
+from semistream.stats import Stats
+from semistream.stores import MasterStore
+from semistream.stores.reading import PageReader
+from semistream.workloads.zipf import ZipfWorkload
+
+ROWS = 500_000
+_MEMORY = (0.02, 0.05, 0.12, 0.3)
+_SKEWS = (0.0, 1.0)
+_COLUMNS = ["surrogate", "price", "vendor"]
+_STEP = 200_000  # tuples for the papers' steps
+_USUAL: npt.NDArray[np.float64] = np.array([100e-6, 3e-6, 0.5e-6, 0.2e-6, 200e-6])  # read, page, miss, hit, piece
+_TRUST = 0.05  # in them, against a relative error of one run
+Report = Callable[[str, int, int], None]
+
+
+def calibrate(
+    directory: Path | None = None,
+    *,
+    joins: Sequence[str] = tuple(JOINS),
+    rows: int = ROWS,
+    seconds: float = 0.4,
+    report: Report = lambda *_: None,
+) -> Costs:
+    """Measure everything; about three minutes. The store is made in ``directory``, a temporary one unless given."""
+    with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
+        loads = {skew: ZipfWorkload(rows, skew=skew) for skew in _SKEWS}
+        report("making a store", 0, len(joins) + 2)
+        store = MasterStore.build(loads[1.0].master(), Path(place) / "store", key="key")
+        terms = {}
+        for number, name in enumerate(joins, 1):
+            report(name, number, len(joins) + 2)
+            # A node of pcsrj is an sscj, and tells what it counted only at the end of a stream.
+            terms[name] = _fit(store, list(_runs("sscj" if name == "pcsrj" else name, store, loads, seconds)))
+        report("keys, steps and device", len(joins) + 1, len(joins) + 2)
+        return Costs(fingerprint(), terms, _keys(), _steps(store, loads[0.0]), dict(store.manifest.device))
+
+
+def _runs(
+    name: str, store: MasterStore, loads: dict[float, ZipfWorkload], seconds: float
+) -> Iterator[tuple[Measured, int]]:
+    kind: Any = JOINS[name]
+    schema = loads[1.0].stream(0, 1).schema
+    for load in loads.values():
+        for share in _MEMORY if name != "reference" else (2.0,):
+            plan = JoinPlan.make(schema, store.schema, store.codec, "key", "left", _COLUMNS)
+            budget = Budget(int(store.bytes * share))
+            if kind.least_bytes(store, plan) > budget.total:
+                continue
+            size = max(50, store.rows // 50)
+            made = [load.stream(start, size) for start in range(0, 250 * size, size)]  # making rows is not timed
+            seen = measure(
+                kind(store, plan, budget),
+                itertools.cycle(made),
+                warm_rows=6 * store.rows,
+                warm_seconds=3 * seconds,
+                seconds=seconds,
+            )
+            yield seen, kind.predict(store, plan, budget.total, Workload()).piece_rows
+
+
+def _fit(store: MasterStore, runs: list[tuple[Measured, int]]) -> Terms:
+    """Least squares of relative errors, every term at least zero: the best over all choices of terms that are not.
+
+    What the runs do not tell apart (a join that always hits says nothing of misses) stays near what is usual.
+    """
+    counts, seconds = [], []
+    for run, piece_rows in runs:
+        stats, probes = run.stats, max(1, run.stats.hits + run.stats.misses)
+        io = store.device.seconds(stats.read_requests, stats.bytes_read)
+        missing = run.rows * stats.misses / probes
+        counts.append([stats.read_requests, stats.pages_read, missing, run.rows - missing, run.rows / piece_rows])
+        seconds.append(max(0.1 * run.seconds, run.seconds - io))
+    rows: npt.NDArray[np.float64] = np.array(counts, float) / np.array(seconds)[:, None]
+    x = np.concatenate([rows, _TRUST * np.diag(1 / _USUAL)])
+    y = np.concatenate([np.ones(len(rows)), np.full(len(_USUAL), _TRUST)])
+    best: npt.NDArray[np.float64] = _USUAL
+    error = np.inf
+    for chosen in itertools.product((False, True), repeat=len(_USUAL)):
+        some = np.flatnonzero(chosen)
+        if len(some) == 0:
+            continue
+        found = np.zeros(len(_USUAL))
+        found[some] = np.linalg.lstsq(x[:, some], y, rcond=None)[0]
+        left = float(((x @ found - y) ** 2).sum())
+        if (found >= 0).all() and left < error:
+            best, error = found, left
+    return Terms(*(float(value) for value in best))
+
+
+def _keys() -> dict[str, float]:
+    """Seconds to encode a key, by its type."""
+    numbers = np.arange(100_000)
+    text = pa.array([f"customer-{number}" for number in numbers])
+    samples = {
+        "integer": pa.array(numbers),
+        "string": text,
+        "binary": text.cast(pa.binary()),
+        "decimal": pa.array([Decimal(int(number)) for number in numbers], pa.decimal128(18, 2)),
+    }
+    result = {}
+    for name, column in samples.items():
+        codec = KeyCodec([pa.field("k", column.type)])
+        result[name] = _seconds(lambda codec=codec, column=column: codec.encode([column])) / len(column)  # type: ignore[misc]
+    return result
+
+
+def _steps(store: MasterStore, load: ZipfWorkload) -> dict[str, float]:
+    """The papers' terms, each a tuple: insert into H, probe of H, delete from H, output."""
+    batch = load.stream(0, _STEP)
+    plan = JoinPlan.make(batch.schema, store.schema, store.codec, "key", "left", _COLUMNS)
+    codes, _ = store.codec.encode([batch.column("key")])
+    table = StreamTable(batch.schema, _STEP)
+    start = time.perf_counter()
+    slots = table.add(batch, codes)
+    insert = time.perf_counter() - start
+    probe = _seconds(lambda: table.lookup(codes))
+    reader = PageReader(store)  # the rows lie in its buffer
+    keys, rows = next(iter(store.scan_rows(reader)))
+    count = min(len(keys), _STEP)
+    output, some = Output(plan, store.layout, Stats(), count), np.arange(count)
+    out = _seconds(lambda: output.pairs(table.take(slots[:count]), some, keys[:count], rows[:count]))
+    start = time.perf_counter()
+    table.remove(np.unique(table.lookup(codes)))
+    delete = time.perf_counter() - start
+    return {"insert": insert / _STEP, "probe": probe / _STEP, "delete": delete / _STEP, "output": out / count}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """The best of three."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)

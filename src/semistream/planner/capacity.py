@@ -1,0 +1,107 @@
+"""The capacity planner: how much memory for a rate, which rate from some memory, and by which join.
+
+>>> round(skew_of(np.repeat(np.arange(100, dtype=np.uint64), 10), 100), 2)  # every key equally often
+0.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.contracts import JoinPlan, Workload
+from semistream.errors import ArgumentError, MemoryBudgetError
+from semistream.joins import JOINS
+from semistream.joins._popularity import Popularity
+from semistream.keys import Codes
+from semistream.planner.choice import Choice, choose_algorithm
+from semistream.planner.rates import Costs, current_costs
+
+_MOST_SKEW = 4.0
+_STEPS = 24
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the planner recommends."""
+
+    memory_bytes: int
+    choice: Choice
+    workload: Workload
+
+    @property
+    def rows_per_second(self) -> float:
+        """The rate expected of a core."""
+        return self.choice.rows_per_second
+
+
+def expected(store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, costs: Costs | None = None) -> Capacity:
+    """The join to use with some memory, and its rate."""
+    return Capacity(
+        memory_bytes,
+        choose_algorithm("auto", store, plan, memory_bytes, workload=workload, costs=costs or current_costs()),
+        workload,
+    )
+
+
+def least_memory(store: Any, plan: JoinPlan, rate: float, workload: Workload, costs: Costs | None = None) -> Capacity:
+    """The least memory with which a core is expected to reach ``rate`` rows/s."""
+    if rate <= 0:
+        raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")
+    costs = costs or current_costs()
+    low = JOINS["sweep"].least_bytes(store, plan)
+    high = 2 * JOINS["reference"].least_bytes(store, plan) + low
+    most = expected(store, plan, high, workload, costs)
+    if most.rows_per_second < rate:
+        cores = int(np.ceil(rate / most.rows_per_second))
+        raise MemoryBudgetError(
+            f"rate={rate:,.0f} rows/s is more than a core reaches with the whole master in memory "
+            f"({most.rows_per_second:,.0f}); spread the stream over at least {cores} cores, for example Spark tasks"
+        )
+    found = most
+    for _ in range(_STEPS):
+        middle = int(np.sqrt(float(low) * high))
+        try:
+            here = expected(store, plan, middle, workload, costs)
+        except MemoryBudgetError:
+            low = middle
+            continue
+        if here.rows_per_second >= rate:
+            found, high = here, middle
+        else:
+            low = middle
+        if high - low <= max(4096, high // 100):
+            break
+    return found
+
+
+def stream_schema(store: Any, row_bytes: int = 20) -> pa.Schema:
+    """The schema of a stream that is not there yet: the store's key, and as many other columns as make up a row."""
+    keys = [pa.field(item.name, item.type) for item in store.codec.fields]
+    taken = sum(_width(item.type) for item in keys)
+    return pa.schema([*keys, *(pa.field(f"_column{i}", pa.int32()) for i in range(max(0, row_bytes - taken) // 4))])
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return int(max(1, kind.bit_width // 8))
+    except ValueError:
+        return 24
+
+
+def skew_of(codes: Codes, keys: int) -> float:
+    """The Zipf exponent of a sample: the one with which so many rows would have so many different keys."""
+    rows = len(codes)
+    if rows == 0:
+        raise ArgumentError("the sample is empty; give some rows of the stream, or --skew")
+    distinct = len(np.unique(codes))
+    low, high = 0.0, _MOST_SKEW
+    if distinct >= Popularity(keys, 0.0).distinct(rows):
+        return 0.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if Popularity(keys, middle).distinct(rows) > distinct else (low, middle)
+    return low

@@ -1,0 +1,119 @@
+"""From counts to seconds: what a join's model counts, times what each count costs on this machine.
+
+A stream tuple costs its share of a read, s + t·b for the device and some work on each page of R; a tuple that waits is
+inserted, met, put out and deleted; one that hits the cache only probes it and is put out; and every piece of the
+stream, small where the budget is, has a cost of its own. These terms are fitted, for every join, to short runs of the
+join itself (`semistream.planner.calibration`), so they hold its real overhead.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from semistream.contracts import Prediction
+from semistream.errors import CalibrationError
+from semistream.planner.machine import calibration_path, fingerprint
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds beside the device's: for a request, a page of R, a tuple that waits, one that hits, a piece of rows."""
+
+    read: float
+    page: float
+    miss: float
+    hit: float
+    piece: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured on a machine."""
+
+    machine: dict[str, Any]
+    joins: dict[str, Terms]
+    keys: dict[str, float] = field(default_factory=dict)  # encoding a key, by its type
+    steps: dict[str, float] = field(default_factory=dict)  # the papers' terms: probe, insert, delete, output
+    device: dict[str, float] = field(default_factory=dict)  # c_IO(b) = s + t·b, cached and direct
+
+    def rate(self, name: str, said: Prediction, store: Any) -> float:
+        """Rows/s of a join on one core (a core a node), for what its model says."""
+        terms = self.joins[name]
+        read = store.device.seconds(1, said.pages_per_read * store.page_bytes) + terms.read
+        read += said.pages_per_read * terms.page
+        seconds = read / said.tuples_per_read + (1 - said.hit_ratio) * terms.miss + said.hit_ratio * terms.hit
+        seconds += terms.piece / said.piece_rows
+        return min(said.nodes, self.machine.get("cores", 1)) / (seconds + self.key_seconds(store))
+
+    def key_seconds(self, store: Any) -> float:
+        """What encoding this store's key costs more than an integer's, for which the terms are fitted."""
+        more = sum(self.keys.get(key_kind(item.type), 0.0) for item in store.codec.fields)
+        return max(0.0, more - self.keys.get("integer", 0.0))
+
+    def save(self, path: Path) -> None:
+        """Write to a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(path.name + ".draft")
+        draft.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        draft.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> Costs:
+        """Read a file that was measured on this machine; any other is refused."""
+        costs = _read(path.read_text(encoding="utf-8"), str(path))
+        here = fingerprint()
+        if costs.machine.get("id") != here["id"]:
+            raise CalibrationError(
+                f"{path} was measured on another machine ({_words(costs.machine)}; this one is {_words(here)}); run "
+                "'semistream calibrate' here, or remove the file to use the figures that come with semistream"
+            )
+        return costs
+
+
+@cache
+def default_costs() -> Costs:
+    """The figures that come with semistream; good for ratios, not for this machine's seconds."""
+    text = resources.files("semistream.planner").joinpath("costs.json").read_text(encoding="utf-8")
+    return _read(text, "costs.json")
+
+
+def current_costs() -> Costs:
+    """This machine's own, or those that come with semistream."""
+    path = calibration_path()
+    return Costs.load(path) if path.exists() else default_costs()
+
+
+def key_kind(kind: Any) -> str:
+    """The key types that differ in cost."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "string"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return "binary"
+    return "decimal" if types.is_decimal(kind) else "integer"
+
+
+def _read(text: str, name: str) -> Costs:
+    try:
+        numbers = json.loads(text)
+        if numbers.pop("format") != _FORMAT:
+            raise CalibrationError(f"{name} is of another version of semistream; run 'semistream calibrate' again")
+        joins = {join: Terms(**terms) for join, terms in numbers.pop("joins").items()}
+        return Costs(joins=joins, **numbers)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CalibrationError(
+            f"{name} is not a calibration ({error}); remove it, and run 'semistream calibrate'"
+        ) from error
+
+
+def _words(machine: dict[str, Any]) -> str:
+    return f"{machine.get('cpu', 'unknown processor')}, {machine.get('cores', '?')} cores"

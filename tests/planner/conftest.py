@@ -1,0 +1,32 @@
+"""A store of 60,000 rows, and joins asked about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semistream.contracts import JoinPlan
+from semistream.stores import MasterStore
+from semistream.workloads.zipf import ZipfWorkload
+
+ROWS = 60_000
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
+    return MasterStore.build(ZipfWorkload(ROWS).master(), tmp_path_factory.mktemp("planner") / "store", key="key")
+
+
+@pytest.fixture(scope="session")
+def question(store: MasterStore) -> JoinPlan:
+    schema = ZipfWorkload(ROWS).stream(0, 1).schema
+    return JoinPlan.make(schema, store.schema, store.codec, "key", "left", ["surrogate", "price", "vendor"])
+
+
+@pytest.fixture(autouse=True)
+def no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Tests use the figures that come with semistream, whatever this machine has."""
+    path = tmp_path / "calibration.json"
+    monkeypatch.setenv("SEMISTREAM_CALIBRATION", str(path))
+    return path
