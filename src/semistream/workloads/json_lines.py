@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,9 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
         head = ("{" if not pieces else ", ") + json.dumps(field.name) + ": "
         pieces += [head, _values(column, field.name)]
     lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return b"".join(chunk.buffers()[2].to_pybytes()[: chunk.nbytes] for chunk in [_whole(lines)])
+    _, offsets, letters = lines.buffers()
+    ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return letters[int(ends[0]) : int(ends[-1])].to_pybytes()
 
 
 def _values(column: pa.Array, name: str) -> pa.Array:
@@ -50,8 +53,3 @@ def _values(column: pa.Array, name: str) -> pa.Array:
 
 def _quoted(text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', text, '"', "")
-
-
-def _whole(lines: pa.Array) -> pa.Array:
-    """Without an offset, so that its letters are its buffer."""
-    return pa.concat_arrays([lines]) if lines.offset else lines

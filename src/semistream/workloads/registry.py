@@ -27,18 +27,7 @@ def make_workload(name: str, **options: Any) -> Workload:
     Names are taken as Spark writes them, too: ``masterSkew`` is ``master_skew``.
     """
     workload = WORKLOADS[choose("workload", name, tuple(WORKLOADS))]
-    kinds = option_types(workload)
-    known = {_plain(option): option for option in kinds} | {
-        _plain(alias): option for alias, option in workload.aliases.items()
-    }
-    given: dict[str, Any] = {}
-    for option, value in options.items():
-        if _plain(option) not in known:
-            raise ArgumentError(f"workload {name} has no option {option!r}; its options are {', '.join(kinds)}")
-        target = known[_plain(option)]
-        if target in given:
-            raise ArgumentError(f"option {option!r} of workload {name} is given twice, once as {target!r}")
-        given[target] = _parsed(option, value, kinds[target])
+    given = parse_options(f"workload {name}", workload, options, workload.aliases)
     missing = [
         field.name
         for field in dataclasses.fields(workload)
@@ -50,20 +39,39 @@ def make_workload(name: str, **options: Any) -> Workload:
     return made
 
 
-def option_types(workload: type[Any]) -> dict[str, Any]:
-    """The options of a workload and their types."""
-    hints = typing.get_type_hints(workload)
-    return {field.name: hints[field.name] for field in dataclasses.fields(workload)}
+def parse_options(
+    what: str, settings_type: type[Any], options: Mapping[str, Any], aliases: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Options by the names and in the types of a dataclass's fields."""
+    kinds = option_types(settings_type)
+    known = {plain_name(option): option for option in kinds}
+    known |= {plain_name(alias): option for alias, option in (aliases or {}).items()}
+    given: dict[str, Any] = {}
+    for option, value in options.items():
+        target = known.get(plain_name(option))
+        if target is None:
+            raise ArgumentError(f"{what} has no option {option!r}; its options are {', '.join(kinds)}")
+        if target in given:
+            raise ArgumentError(f"option {option!r} of {what} is given twice, once as {target!r}")
+        given[target] = _parsed(option, value, kinds[target])
+    return given
+
+
+def option_types(settings_type: type[Any]) -> dict[str, Any]:
+    """The options of a workload, or of any dataclass, and their types."""
+    hints = typing.get_type_hints(settings_type)
+    return {field.name: hints[field.name] for field in dataclasses.fields(settings_type) if field.init}
+
+
+def plain_name(name: str) -> str:
+    """An option's name without case and joints, as Spark gives it."""
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def settings(workload: Workload) -> dict[str, Any]:
     """The options of a workload that was made, as plain values."""
     values: Mapping[str, Any] = dataclasses.asdict(workload)  # type: ignore[call-overload]
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
 
 
 def _parsed(option: str, value: Any, kind: Any) -> Any:

@@ -177,7 +177,7 @@ class ZipfWorkload:
         """The keys of master rows, known by their number before shuffling."""
         from semistream.kernels.zipf import permute, zipf_share_out
 
-        if not self.distinct:
+        if not self.distinct or not len(number):
             return number
         keys = np.empty(len(number), np.int64)
         zipf_share_out(number, self.rows, self.distinct, float(self.master_skew), _STRIDE, self._sums, keys)
