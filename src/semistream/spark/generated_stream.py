@@ -35,6 +35,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.generated = generated
         self.schema = schema
         self._clock = clock
+        self._arrivals = generated.settings.arrivals
         self._began: tuple[int, float] | None = None
         self._at_once = False
 
@@ -73,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _arrived(self, row: int) -> int:
         if self._began is None:
             self._began = (row, self._clock())
-        end, arrivals = self.generated.end, self.generated.settings.arrivals
+        end, arrivals = self.generated.end, self._arrivals
         if self._at_once and end is not None:
             return end
         if arrivals is None:
