@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,3 +125,15 @@ def test_the_package_is_light() -> None:
     assert said.strip() == "[] ['WORKLOADS', 'Workload', 'make_workload']"
     with pytest.raises(AttributeError, match="no attribute 'WORKLOAD'"):
         semistream.workloads.WORKLOAD  # noqa: B018
+
+
+def test_examples_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those with Spark are run, in other words, by tests/spark."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text(encoding="utf-8")
+    examples = [
+        text for text in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "spark" not in text
+    ]
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, "docs/workloads.md", "exec"), {"__name__": "page"})

@@ -40,6 +40,7 @@ class Arrivals:
     off_seconds: float = 0.0
     seed: int = 1
     _ends: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
+    _drawn: dict[int, Times] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.rows_per_second < math.inf:
@@ -116,6 +117,9 @@ class Arrivals:
         return int(np.searchsorted(self._ends, row, side="right")) - 1
 
     def _places(self, block: int) -> Times:
-        """Where the rows of a block lie in it, sorted."""
-        count = self._before(block + 1) - self._before(block)
-        return np.sort(np.random.default_rng([self.seed, 1, block]).random(count)) * _BLOCK
+        """Where the rows of a block lie in it, sorted; the block asked for last is kept, since time goes on slowly."""
+        if block not in self._drawn:
+            count = self._before(block + 1) - self._before(block)
+            self._drawn.clear()
+            self._drawn[block] = np.sort(np.random.default_rng([self.seed, 1, block]).random(count)) * _BLOCK
+        return self._drawn[block]

@@ -7,14 +7,16 @@ point. So a stream can be cut anywhere, made by several processes, and made agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
+
 BATCH_ROWS = 1 << 18
-Progress = Callable[[str, int, int | None], None]
 
 
 @runtime_checkable

@@ -10,17 +10,20 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, choose
-from semistream.workloads.contract import Progress, Workload, slices
+from semistream.workloads.contract import Workload, slices
 from semistream.workloads.json_lines import json_lines
 from semistream.workloads.registry import settings
 from semistream.workloads.reports import write_reports
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 FORMATS = ("parquet", "csv", "json", "reports")
 _BATCH_ROWS = 1 << 17

@@ -103,7 +103,7 @@ def read_reports(path: str | Path) -> Iterator[pa.RecordBatch]:
         rest = head
         while block := rest + file.read(_BLOCK_LINES * size - len(rest)):
             rest = b""
-            if len(block) % size == width:  # the last line may lack its end
+            if len(block) % size == width and b"\n" not in block[-width:]:  # the last line may lack its end
                 block += end
             yield _parsed(block, size, end, fields, f"{path}, line", first)
             first += len(block) // size

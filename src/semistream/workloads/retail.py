@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,10 @@ import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError
 from semistream.workloads._random import Numbers, random_bits
-from semistream.workloads.contract import BATCH_ROWS, Progress, check_range, slices
+from semistream.workloads.contract import BATCH_ROWS, check_range, slices
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 STORES = 400
 VENDORS = 5_000

@@ -17,13 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, choose
-from semistream.workloads.contract import BATCH_ROWS, Progress, slices
+from semistream.workloads.contract import BATCH_ROWS, slices
 from semistream.workloads.tpch_tables import Table, make_table
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 MASTERS = ("partsupp", "customer")
 _STREAMS = {"partsupp": "lineitem", "customer": "orders"}

@@ -11,13 +11,17 @@ import sysconfig
 import tempfile
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, SemistreamError
-from semistream.workloads.contract import Progress, check_range
+from semistream.workloads.contract import check_range
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 PROGRAM = "tpchgen-cli"
 # Rows at scale factor 1; lineitem has one to seven rows an order, about six million.

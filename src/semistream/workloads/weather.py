@@ -20,17 +20,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, choose
 from semistream.workloads._random import Numbers
-from semistream.workloads.contract import BATCH_ROWS, Progress, check_range, slices
+from semistream.workloads.contract import BATCH_ROWS, check_range, slices
 from semistream.workloads.globe import Globe
 from semistream.workloads.reports import EDITIONS, report_schema
 from semistream.workloads.sky import Sky
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 _HOURS = 3  # between two reports of a station
 _MASTER_MONTHS = tuple(f"{year}-{month}" for year in range(1982, 1992) for month in ("04", "08"))

@@ -22,14 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
 from semistream.workloads._random import BITS, Numbers, random_bits
-from semistream.workloads.contract import BATCH_ROWS, Progress, check_range, slices
+from semistream.workloads.contract import BATCH_ROWS, check_range, slices
+
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 MASTER_BYTES = 120  # of a row, as in all the papers
 STREAM_BYTES = 20
