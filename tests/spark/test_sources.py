@@ -69,7 +69,7 @@ def test_streams_are_the_workload(sources: SparkSession, name: str, place: Path,
 
 
 def test_a_restart_goes_on_with_the_next_row(sources: SparkSession, tmp_path: Path) -> None:
-    given = {"rows": 1000, "rowsPerBatch": 70}
+    given: dict[str, Any] = {"rows": 1000, "rowsPerBatch": 70}
     first = gather(stream(sources, **given, total=100), tmp_path / "checkpoint")
     again = gather(stream(sources, **given, total=230, partitions=5), tmp_path / "checkpoint")
     assert (list(first), list(again)) == ([0, 1], [2, 3])
@@ -79,7 +79,7 @@ def test_a_restart_goes_on_with_the_next_row(sources: SparkSession, tmp_path: Pa
 
 def test_a_batch_that_failed_comes_again_with_the_same_rows(sources: SparkSession, tmp_path: Path) -> None:
     seen: list[tuple[int, list[int]]] = []
-    given = {"rows": 1000, "rowsPerBatch": 50, "total": 150}
+    given: dict[str, Any] = {"rows": 1000, "rowsPerBatch": 50, "total": 150}
 
     def run(fail_at: int | None, partitions: int) -> None:
         def each(batch: DataFrame, number: int) -> None:

@@ -66,9 +66,11 @@ def test_csv_and_json_hold_the_same_rows(name: str, tmp_path: Path) -> None:
     for part, schema in (("master", load.master_schema), ("stream", load.stream_schema)):
         read_csv = pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True)
         csv = [pyarrow.csv.read_csv(file, convert_options=read_csv) for file in files(tmp_path / "csv" / part)]
-        read_json = pyarrow.json.ParseOptions(explicit_schema=schema)
+        # Arrow's reader of JSON takes days for numbers, so they are read as texts first.
+        texts = [field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema]
+        read_json = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts))
         lines = [pyarrow.json.read_json(file, parse_options=read_json) for file in files(tmp_path / "json" / part)]
-        assert_same_rows(pa.concat_tables(csv), pa.concat_tables(lines))
+        assert_same_rows(pa.concat_tables(csv), pa.concat_tables(lines).cast(schema))
         made = pa.Table.from_batches(load.master() if part == "master" else [load.stream(0, 200)])
         assert_same_rows(pa.concat_tables(csv), made)
 

@@ -168,7 +168,7 @@ def test_bad_arguments() -> None:
         ({"edition": "D"}, "edition='D'"),
     ):
         with pytest.raises(ArgumentError, match=message):
-            WeatherWorkload(**arguments)  # type: ignore[arg-type]
+            WeatherWorkload(**arguments)
 
 
 def test_columns_are_documented() -> None:

@@ -89,8 +89,8 @@ class Globe:
         # To and fro in thirteen to thirty days, each ship at its own pace.
         turn = (hour / (24.0 * (13 + platform % 18)) + platform * 0.618) % 1.0
         moved = np.round((longitude + _ROUTE * (4 * np.abs(turn - 0.5) - 1)) / 10) * 10
-        longitude = np.where(at_sea, moved, longitude).astype(np.int64) % CIRCLE
-        return latitude.astype(np.int64), longitude
+        east = np.where(at_sea, moved, longitude).astype(np.int64) % CIRCLE
+        return latitude.astype(np.int64), east
 
 
 def _drawn(random: np.random.Generator, clusters: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:

@@ -16,8 +16,8 @@ from semistream.workloads.tpch import TpchWorkload
 from semistream.workloads.weather import WeatherWorkload
 from semistream.workloads.zipf import ZipfWorkload
 
-_ALL: tuple[type[Any], ...] = (ZipfWorkload, RetailWorkload, TpchWorkload, WeatherWorkload)
-WORKLOADS: dict[str, type[Any]] = {workload.name: workload for workload in _ALL}
+_ALL: tuple[type[Workload], ...] = (ZipfWorkload, RetailWorkload, TpchWorkload, WeatherWorkload)
+WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -26,7 +26,7 @@ def make_workload(name: str, **options: Any) -> Workload:
 
     Names are taken as Spark writes them, too: ``masterSkew`` is ``master_skew``.
     """
-    workload = WORKLOADS[choose("workload", name, tuple(WORKLOADS))]
+    workload: Any = WORKLOADS[choose("workload", name, tuple(WORKLOADS))]
     given = parse_options(f"workload {name}", workload, options, workload.aliases)
     missing = [
         field.name

@@ -15,7 +15,7 @@ import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -126,8 +126,10 @@ def _schema(fields: tuple[Field, ...]) -> pa.Schema:
     return pa.schema([pa.field(field.name, kind) for field, kind in zip(fields, kinds, strict=True)])
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    if path.suffix == ".gz":
+        return gzip.GzipFile(path)
+    return path.open("rb")
 
 
 def _parsed(block: bytes, size: int, end: bytes, fields: tuple[Field, ...], where: str, first: int) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -86,7 +86,7 @@ class RetailWorkload:
 
     name: ClassVar[str] = "retail"
     idea: ClassVar[str] = "a shop's sales and its products, known by a code"
-    aliases: ClassVar[dict[str, str]] = {"rows": "products", "absent": "unknown"}
+    aliases: ClassVar[Mapping[str, str]] = {"rows": "products", "absent": "unknown"}
     on: ClassVar[dict[str, str]] = {"product": "product_id"}
     key: ClassVar[list[str]] = ["product_id"]
     master_schema: ClassVar[pa.Schema] = PRODUCT_SCHEMA

@@ -91,7 +91,7 @@ class Sky:
     @cached_property
     def moon(self) -> Numbers:
         """Moonlight in hundredths: how much of the moon is lit, and how high it stands; negative below the horizon."""
-        phase = (self.hour - _NEW_MOON) / _MONTH_HOURS % 1.0
+        phase = ((self.hour - _NEW_MOON) / _MONTH_HOURS % 1.0).astype(np.float64)
         lit = (1 - np.cos(2 * np.pi * phase)) / 2
         return np.round(100 * lit * np.sin(np.radians(self._altitude(phase)))).astype(np.int64)
 

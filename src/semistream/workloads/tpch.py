@@ -13,7 +13,7 @@ is complete. `stream` reads only the row groups that it needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +39,7 @@ class TpchWorkload:
 
     name: ClassVar[str] = "tpch"
     idea: ClassVar[str] = "TPC-H: lineitem with partsupp, or orders with customer"
-    aliases: ClassVar[dict[str, str]] = {"cache": "directory", "sf": "scale_factor"}
+    aliases: ClassVar[Mapping[str, str]] = {"cache": "directory", "sf": "scale_factor"}
 
     directory: Path
     scale_factor: float = 1.0

@@ -16,7 +16,7 @@ A longitude has hundreds of rows in a master of millions, and every stream row m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -50,7 +50,7 @@ class WeatherWorkload:
 
     name: ClassVar[str] = "weather"
     idea: ClassVar[str] = "generated cloud reports, many-to-many on longitude"
-    aliases: ClassVar[dict[str, str]] = {}
+    aliases: ClassVar[Mapping[str, str]] = {}
     on: ClassVar[dict[str, str]] = {"longitude": "longitude"}
     key: ClassVar[list[str]] = ["longitude"]
     stream_rows: ClassVar[int | None] = None
@@ -141,5 +141,5 @@ class WeatherWorkload:
 def _hours(months: tuple[str, ...]) -> Numbers:
     """The hours of these months at which reports are made, since 1970."""
     starts = np.array(months, "datetime64[M]")
-    found = [np.arange(month, month + 1, np.timedelta64(_HOURS, "h"), "datetime64[h]") for month in starts]
-    return np.concatenate(found).astype(np.int64)
+    edges = np.stack([starts, starts + 1]).astype("datetime64[h]").astype(np.int64)
+    return np.concatenate([np.arange(low, high, _HOURS) for low, high in edges.T.tolist()])

@@ -19,7 +19,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -54,7 +54,7 @@ class ZipfWorkload:
 
     name: ClassVar[str] = "zipf"
     idea: ClassVar[str] = "the papers' synthetic data: keys by Zipf's law, on both sides"
-    aliases: ClassVar[dict[str, str]] = {}
+    aliases: ClassVar[Mapping[str, str]] = {}
     on: ClassVar[dict[str, str]] = {"key": "key"}
     key: ClassVar[list[str]] = ["key"]
     stream_rows: ClassVar[int | None] = None
