@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import tracemalloc
 from typing import Any
@@ -15,18 +14,10 @@ from hypothesis import strategies as st
 
 from semistream.errors import ArgumentError
 from semistream.workloads.zipf import ZipfWorkload
+from tests.workloads.digests import digest
 from tests.workloads.statistics import assert_drawn_from, merged, power_sum
 
 EXPONENTS = [0.0, 0.5, 0.999_999, 1.0, 1.5, 2.5]
-
-
-def digest(batch: pa.RecordBatch) -> str:
-    found = hashlib.sha256()
-    for column in batch.columns:
-        for buffer in column.buffers():
-            if buffer is not None:
-                found.update(buffer.to_pybytes())
-    return found.hexdigest()[:16]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +50,13 @@ def test_every_rank_is_drawn_as_often_as_zipf_says(skew: float, keys: int) -> No
     drawn = ZipfWorkload(keys, skew=skew, shuffled=False, seed=11).keys(0, 400_000)
     counts = np.bincount(drawn, minlength=keys)
     assert_drawn_from(*merged(counts, np.arange(1, keys + 1) ** -skew))
+
+
+@pytest.mark.parametrize("wrong", [0.98, 1.02])
+def test_the_test_tells_a_wrong_exponent(wrong: float) -> None:
+    counts = np.bincount(ZipfWorkload(1000, skew=wrong, shuffled=False).keys(0, 400_000), minlength=1000)
+    with pytest.raises(AssertionError):
+        assert_drawn_from(*merged(counts, np.arange(1, 1001) ** -1.0))
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 1.0, 1.5, 2.5])
