@@ -14,6 +14,7 @@ from semistream.errors import ArgumentError
 from semistream.workloads import retail
 from semistream.workloads.retail import RetailWorkload, write_files, write_master
 from tests.tables import assert_same_rows
+from tests.workloads.digests import digest
 
 SHOP = RetailWorkload(products=5_000, unknown=0.05, seed=3)
 
@@ -24,6 +25,12 @@ def table(batches: list[pa.RecordBatch]) -> pa.Table:
 
 def test_the_examples_run() -> None:
     assert doctest.testmod(retail).failed == 0
+
+
+def test_rows_stay_what_they_are() -> None:
+    """Measurements that were stored were made with these rows."""
+    assert digest(SHOP.sales(77, 3000)) == "a68f1349e0f6bd67"
+    assert digest(next(SHOP.master(3000))) == "4c4781cf142a791e"
 
 
 def test_every_product_is_there_once() -> None:

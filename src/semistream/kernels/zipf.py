@@ -12,6 +12,7 @@ from semistream.kernels._jit import inline, kernel
 from semistream.kernels.hashing import GOLDEN, mix64
 
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
+_NEAR_ONE = 1e-3
 
 
 @inline
@@ -23,6 +24,8 @@ def _uniform(seed, counter):  # type: ignore[no-untyped-def]
 def _integral(x, exponent):  # type: ignore[no-untyped-def]
     if abs(exponent - 1.0) < 1e-12:
         return math.log(x)
+    if abs(exponent - 1.0) < _NEAR_ONE:  # the plain form would lose digits
+        return math.expm1((1.0 - exponent) * math.log(x)) / (1.0 - exponent)
     return (x ** (1.0 - exponent) - 1.0) / (1.0 - exponent)
 
 
@@ -30,6 +33,8 @@ def _integral(x, exponent):  # type: ignore[no-untyped-def]
 def _inverse(y, exponent):  # type: ignore[no-untyped-def]
     if abs(exponent - 1.0) < 1e-12:
         return math.exp(y)
+    if abs(exponent - 1.0) < _NEAR_ONE:
+        return math.exp(math.log1p((1.0 - exponent) * y) / (1.0 - exponent))
     return max(0.0, 1.0 + y * (1.0 - exponent)) ** (1.0 / (1.0 - exponent))
 
 
@@ -52,6 +57,41 @@ def zipf_ranks(count, exponent, seed, start, out):
             if rank - x <= accept or u >= _integral(rank + 0.5, exponent) - np.float64(rank) ** -exponent:
                 out[i] = rank
                 break
+
+
+@kernel("void(int64, float64, int64, float64[::1])")
+def zipf_sums(count, exponent, stride, out):
+    """Sums of rank**-exponent over the first 0, stride, 2·stride … ranks; the last entry is the sum over all."""
+    total = 0.0
+    for rank in range(count):
+        if rank % stride == 0:
+            out[rank // stride] = total
+        total += np.float64(rank + 1) ** -exponent
+    out[len(out) - 1] = total
+
+
+@kernel("void(int64[::1], int64, int64, float64, int64, float64[::1], int64[::1])")
+def zipf_share_out(numbers, rows, count, exponent, stride, sums, out):
+    """The rank, from 0 on, in whose share of ``rows`` rows the middle of each numbered row falls.
+
+    ``sums`` come from `zipf_sums`; the terms between two of them are added up again, in the same order.
+    """
+    whole = sums[len(sums) - 1]
+    for i in range(len(numbers)):
+        wanted = (np.float64(numbers[i]) + 0.5) / np.float64(rows) * whole
+        low, high = np.int64(0), np.int64(len(sums) - 2)
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if sums[middle] <= wanted:
+                low = middle
+            else:
+                high = middle - 1
+        rank = low * stride
+        total = sums[low] + np.float64(rank + 1) ** -exponent
+        while total <= wanted and rank < count - 1:
+            rank += 1
+            total += np.float64(rank + 1) ** -exponent
+        out[i] = rank
 
 
 @kernel("void(int64[::1], int64, uint64)")

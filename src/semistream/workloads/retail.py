@@ -18,19 +18,22 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError
+from semistream.workloads._random import Numbers, random_bits
+from semistream.workloads.contract import BATCH_ROWS, check_range, slices
 
-Numbers = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from semistream.stores.paged import Progress
 
 STORES = 400
 VENDORS = 5_000
@@ -81,6 +84,15 @@ SALES_SCHEMA = pa.schema(
 class RetailWorkload:
     """``products`` products, and sales of any number over them; a share of ``unknown`` sales matches no product."""
 
+    name: ClassVar[str] = "retail"
+    idea: ClassVar[str] = "a shop's sales and its products, known by a code"
+    aliases: ClassVar[Mapping[str, str]] = {"rows": "products", "absent": "unknown"}
+    on: ClassVar[dict[str, str]] = {"product": "product_id"}
+    key: ClassVar[list[str]] = ["product_id"]
+    master_schema: ClassVar[pa.Schema] = PRODUCT_SCHEMA
+    stream_schema: ClassVar[pa.Schema] = SALES_SCHEMA
+    stream_rows: ClassVar[int | None] = None
+
     products: int = 1_000_000
     skew: float = 1.0
     unknown: float = 0.002
@@ -96,15 +108,25 @@ class RetailWorkload:
         if self.seed < 0:
             raise ArgumentError(f"seed={self.seed} must be 0 or more")
 
-    def master(self, batch_rows: int = 1 << 18) -> Iterator[pa.RecordBatch]:
+    @property
+    def master_rows(self) -> int:
+        """Rows of the master."""
+        return self.products
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Nothing: every row is computed."""
+
+    def master(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """All products, in random order."""
-        for start in range(0, self.products, batch_rows):
-            yield self._products(start, min(batch_rows, self.products - start))
+        return slices(self.master_slice, self.products, batch_rows)
+
+    def stream(self, start: int, count: int) -> pa.RecordBatch:
+        """The same as `sales`, by the name that it has in every workload."""
+        return self.sales(start, count)
 
     def sales(self, start: int, count: int) -> pa.RecordBatch:
         """Sales ``start`` to ``start + count`` of the stream."""
-        if start < 0 or count < 0:
-            raise ArgumentError(f"start={start} and count={count} must be 0 or more")
+        check_range(start, count)
         number = np.arange(start, start + count, dtype=np.int64)
         opening = int(OPENING.timestamp()) * 1_000_000
         columns = [
@@ -127,9 +149,11 @@ class RetailWorkload:
         product[self._random(number, 14) < self.unknown * 2**31] += self.products
         return product
 
-    def _products(self, start: int, count: int) -> pa.RecordBatch:
+    def master_slice(self, start: int, count: int) -> pa.RecordBatch:
+        """Products ``start`` to ``start + count``, in the order of `master`."""
         from semistream.kernels.zipf import permute
 
+        check_range(start, count, self.products, "master")
         number = np.arange(start, start + count, dtype=np.int64)
         permute(number, self.products, np.uint64(self.seed + 2))
         thing = pa.array(self._random(number, 21) % len(_THINGS))
@@ -148,12 +172,7 @@ class RetailWorkload:
         return pa.RecordBatch.from_arrays(columns, schema=PRODUCT_SCHEMA)
 
     def _random(self, number: Numbers, column: int) -> Numbers:
-        """31 random bits for each row number: SplitMix64 as a counter, so no row depends on another."""
-        origin = (self.seed * 1_000_003 + column) * 0xD1342543DE82EF95 % 2**64
-        mixed = number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(origin)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        return (mixed >> np.uint64(33)).astype(np.int64)
+        return random_bits(self.seed, column, number)
 
 
 def write_master(path: str | os.PathLike[str], shop: RetailWorkload) -> Path:
