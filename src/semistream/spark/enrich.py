@@ -10,6 +10,7 @@ import atexit
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +27,16 @@ from semistream.joins._waiting_join import WaitingJoin
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
+from semistream.shedding import Shed
+from semistream.shedding._log import check_storable
+from semistream.shedding._shedder import memory_of
+from semistream.shedding.settings import checked
 from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
+from semistream.spark.shed_plan import ShedPlan
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -76,6 +82,7 @@ def enrich(
     tasks_per_host: int | None = None,
     direct: bool = False,
     allow_empty: bool = False,
+    shed: Shed | None = None,
 ) -> DataFrame:
     """Join a streaming or batch DataFrame with a master store.
 
@@ -84,7 +91,7 @@ def enrich(
     "null" (default), "drop" or "fail"; ``defaults`` fill the master's columns of such rows. A match rate under
     ``min_match_rate`` in a task fails the batch (tasks of fewer than ``min_match_rows`` rows are judged together).
     ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
-    read before.
+    read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
     p = _prepare(
         df,
@@ -105,6 +112,7 @@ def enrich(
         tasks_per_host=tasks_per_host,
         direct=direct,
         allow_empty=allow_empty,
+        shed=shed,
     )
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
@@ -133,6 +141,12 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
+    if p.operator.shed is not None:
+        shed = p.operator.shed.shed
+        lines += [
+            f"  shedding    {shed.strategy}: {shed.kind.idea}; above {shed.max_rows_per_second:,.0f} rows/s the others",
+            f"              go to {shed.directory}; takes {format_bytes(p.operator.shed.bytes)} beside the join",
+        ]
     return "\n".join(lines)
 
 
@@ -171,6 +185,7 @@ def _prepare(
     tasks_per_host: int | None = None,
     direct: bool = False,
     allow_empty: bool = False,
+    shed: Shed | None = None,
 ) -> _Prepared:
     choose("transport", transport, TRANSPORTS)
     _check_policies(on_miss, how, min_match_rate, min_match_rows, tasks_per_host)
@@ -185,11 +200,22 @@ def _prepare(
         how = "inner"
     stream, foreign = _arrow_schema(df)
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
+    given = stream
+    if shed is not None:
+        _check_shed(df, checked(shed), how, algorithm, transport, foreign)
+        check_storable(given)
+        stream, transport = shed.widened(given, ignore_case=ignore_case), "rows"
     plan = JoinPlan.make(
         stream, opened.schema, opened.codec, mapping, how, columns, suffix, defaults, ignore_case=ignore_case
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
+    shed_plan = None
+    if shed is not None:
+        taken, counts_bytes, _ = memory_of(shed, memory_bytes, tasks)
+        absolute = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)
+        shed_plan = ShedPlan(absolute, given, taken, counts_bytes)
+        memory_bytes -= taken
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
     chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
     shape: dict[str, Any] = {
@@ -218,8 +244,40 @@ def _prepare(
     same = ("store", "on", "how", "columns", "memory_bytes", "algorithm", "tasks", "direct")
     described = json.dumps([*(shape[name] for name in same), chosen], default=str)
     identity = hashlib.sha256(described.encode()).hexdigest()[:12]
-    operator = Operator(**shape, application=_application(df), identity=identity)
+    operator = Operator(**shape, application=_application(df), identity=identity, shed=shed_plan)
     return _Prepared(operator, plan, choice, chosen, why, opened)
+
+
+def _check_shed(
+    df: DataFrame, shed: Shed, how: str, algorithm: str, transport: str, foreign: Mapping[str, str]
+) -> None:
+    shed.check_how(how)
+    if transport == "keys":
+        raise ArgumentError(
+            "transport='keys' does not go with shed=: whole rows must come to Python to be shed; use 'rows' or 'auto'"
+        )
+    if foreign:
+        name, kind = next(iter(foreign.items()))
+        raise SchemaError(
+            f"stream column {name!r} of type {kind} cannot cross to Python, so its rows cannot be shed; cast it, or "
+            "leave it out of the stream"
+        )
+    if algorithm == "pcsrj":
+        raise ArgumentError(
+            "algorithm='pcsrj' shuffles the stream, and a replay might shed other rows; use another with shed="
+        )
+    if shed.max_rows_per_second is None:
+        raise ArgumentError("Shed(max_rows_per_second=None): in enrich give the rate that the join may get at most")
+    if not df.isStreaming and _is_batch_job(df):
+        raise ArgumentError("shed= needs a stream: a batch job is never late; leave shed= out for batch DataFrames")
+
+
+def _is_batch_job(df: DataFrame) -> bool:
+    """Not within foreachBatch either, as far as Spark tells."""
+    try:
+        return df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") is None
+    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask; the task will
+        return False
 
 
 def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:
