@@ -43,10 +43,7 @@ class TimedIntervals:
             held.append(batch)
             rows += batch.num_rows
             rate = self.rate
-            if rate is None:
-                credit = float(rows)
-            else:
-                credit = min(credit, rate * _BURST_SECONDS) + rate * (now - before)
+            credit = float(rows) if rate is None else min(credit, rate * _BURST_SECONDS) + rate * (now - before)
             before = now
             most = min(rows, int(credit + _ROUNDING))
             if rows == 0 or (most == 0 and rows < self._most_rows):

@@ -42,7 +42,7 @@ class OptimalOffline(Strategy):
 
     >>> best = OptimalOffline().plan([1, 1, 1, 1, 3, 3, 3, 3], loop_rows=4, most=2)
     >>> best.loss, best.rows.tolist()
-    (4.0, [2, 3, 4, 5, 6, 7])
+    (2.0, [0, 1, 4, 5, 6, 7])
     """
 
     name = "optimal_offline"
