@@ -25,7 +25,6 @@ from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.conditions import Condition
 from semistream.planner.choice import choose_algorithm
 from semistream.shedding import Shed
-from semistream.shedding._log import check_storable
 from semistream.shedding._shedder import in_front, memory_of
 from semistream.shedding.settings import checked
 from semistream.stores import MasterStore
@@ -67,7 +66,7 @@ def make_join(
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     beside = 0
     if shed is not None:
-        _check_shed(checked(shed), schema, how, condition)
+        _check_shed(checked(shed), how, condition)
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
     plan = JoinPlan.make(
@@ -84,13 +83,12 @@ def make_join(
     return made
 
 
-def _check_shed(shed: Shed, schema: pa.Schema, how: str, condition: Condition | None) -> None:
+def _check_shed(shed: Shed, how: str, condition: Condition | None) -> None:
     if condition is not None:
         raise ArgumentError(
             "shed= goes with on=, not with condition=: rows that are shed are joined later by their key"
         )
     shed.check_how(how)
-    check_storable(schema)
 
 
 def join(

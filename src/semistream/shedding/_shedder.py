@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from semistream.contracts import JoinPlan
 from semistream.shedding._intervals import MOST_ROWS, Interval, TimedIntervals
-from semistream.shedding._log import PartWriter, ShedPart, encoded
+from semistream.shedding._log import PartWriter, ShedPart, check_storable, encoded
 from semistream.shedding._row_counts import RowCounts
 from semistream.shedding._strategy import Numbers
 from semistream.shedding.settings import Shed
@@ -82,6 +82,7 @@ class Shedder:
         self._log = log
         self._counts = counts
         self._seeds = [shed.seed, *seeds]
+        self._stream = plan.stream if shed.weight is None else plan.stream.remove(len(plan.stream) - 1)
         self._number = 0
         self.count = 0
 
@@ -89,6 +90,8 @@ class Shedder:
         """The rows that go on, as the join's plan wants them; those of an interval when its others are in the log."""
         for interval, most in self._intervals(batches):
             rows = interval.num_rows
+            if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
+                interval = interval.cast(self._stream)
             chance = np.random.default_rng([*self._seeds, self._number])
             self._number += 1
             counts = self._matches(interval) if rows > most and self._counts is not None else None
@@ -152,6 +155,7 @@ def describe(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None) -> Shed
 
 def in_front(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None, memory_bytes: int) -> Shedder:
     """The operator for the embedded engine."""
+    check_storable(plan.stream)
     _, most_bytes, rows = memory_of(shed, memory_bytes)
     counts = RowCounts(store, most_bytes) if shed.kind.needs_counts else None
     intervals = TimedIntervals(shed.max_rows_per_second, shed.clock, rows)

@@ -10,7 +10,6 @@ import atexit
 import hashlib
 import json
 import os
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,15 +27,12 @@ from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import Choice, choose_algorithm
 from semistream.shedding import Shed
-from semistream.shedding._log import check_storable
-from semistream.shedding._shedder import memory_of
-from semistream.shedding.settings import checked
 from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
-from semistream.spark.shed_plan import ShedPlan
+from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -142,11 +138,7 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
     if p.operator.shed is not None:
-        shed = p.operator.shed.shed
-        lines += [
-            f"  shedding    {shed.strategy}: {shed.kind.idea}; above {shed.max_rows_per_second:,.0f} rows/s the others",
-            f"              go to {shed.directory}; takes {format_bytes(p.operator.shed.bytes)} beside the join",
-        ]
+        lines += p.operator.shed.explained()
     return "\n".join(lines)
 
 
@@ -202,20 +194,16 @@ def _prepare(
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
     given = stream
     if shed is not None:
-        _check_shed(df, checked(shed), how, algorithm, transport, foreign)
-        check_storable(given)
+        check_shed(df, shed, given, how, algorithm, transport, foreign)
         stream, transport = shed.widened(given, ignore_case=ignore_case), "rows"
     plan = JoinPlan.make(
         stream, opened.schema, opened.codec, mapping, how, columns, suffix, defaults, ignore_case=ignore_case
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
-    shed_plan = None
-    if shed is not None:
-        taken, counts_bytes, _ = memory_of(shed, memory_bytes, tasks)
-        absolute = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)
-        shed_plan = ShedPlan(absolute, given, taken, counts_bytes)
-        memory_bytes -= taken
+    shed_plan = None if shed is None else ShedPlan.make(shed, given, memory_bytes, tasks)
+    if shed_plan is not None:
+        memory_bytes -= shed_plan.bytes
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
     chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
     shape: dict[str, Any] = {
@@ -246,38 +234,6 @@ def _prepare(
     identity = hashlib.sha256(described.encode()).hexdigest()[:12]
     operator = Operator(**shape, application=_application(df), identity=identity, shed=shed_plan)
     return _Prepared(operator, plan, choice, chosen, why, opened)
-
-
-def _check_shed(
-    df: DataFrame, shed: Shed, how: str, algorithm: str, transport: str, foreign: Mapping[str, str]
-) -> None:
-    shed.check_how(how)
-    if transport == "keys":
-        raise ArgumentError(
-            "transport='keys' does not go with shed=: whole rows must come to Python to be shed; use 'rows' or 'auto'"
-        )
-    if foreign:
-        name, kind = next(iter(foreign.items()))
-        raise SchemaError(
-            f"stream column {name!r} of type {kind} cannot cross to Python, so its rows cannot be shed; cast it, or "
-            "leave it out of the stream"
-        )
-    if algorithm == "pcsrj":
-        raise ArgumentError(
-            "algorithm='pcsrj' shuffles the stream, and a replay might shed other rows; use another with shed="
-        )
-    if shed.max_rows_per_second is None:
-        raise ArgumentError("Shed(max_rows_per_second=None): in enrich give the rate that the join may get at most")
-    if not df.isStreaming and _is_batch_job(df):
-        raise ArgumentError("shed= needs a stream: a batch job is never late; leave shed= out for batch DataFrames")
-
-
-def _is_batch_job(df: DataFrame) -> bool:
-    """Not within foreachBatch either, as far as Spark tells."""
-    try:
-        return df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") is None
-    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask; the task will
-        return False
 
 
 def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:

@@ -162,7 +162,7 @@ _stores: dict[tuple[str, int, bool], MasterStore] = {}
 _caches: dict[Path, SharedCache] = {}
 
 
-def _opened(operator: Operator, version: int) -> MasterStore:
+def opened(operator: Operator, version: int) -> MasterStore:
     """The store at a version; a worker keeps the two it used last."""
     key = (operator.store, version, operator.direct)
     if key not in _stores:
@@ -177,7 +177,7 @@ def _opened(operator: Operator, version: int) -> MasterStore:
 @contextmanager
 def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> Iterator[Task]:
     """Set a task up within the operator's budget, and give everything back afterwards."""
-    store = _opened(operator, operator.version())
+    store = opened(operator, operator.version())
     plan = operator.plan(stream, store, how)
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
     directory = shared_directory(operator.memory_bytes, prefix)

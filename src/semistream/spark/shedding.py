@@ -28,11 +28,11 @@ from semistream.shedding._intervals import Interval, share_of_blocks
 from semistream.shedding._log import PartWriter, batches_in, read_part
 from semistream.shedding._row_counts import RowCounts
 from semistream.shedding._shedder import Shedder, describe
+from semistream.spark.operator import Operator, opened
 from semistream.spark.pins import create_once, read_once, running_batch
 from semistream.spark.shared import file_prefix, shared_directory, shared_table
 
 if TYPE_CHECKING:
-    from semistream.spark.operator import Operator
     from semistream.spark.shed_plan import ShedPlan
     from semistream.stores import MasterStore
 
@@ -116,9 +116,7 @@ def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -
 
 def nothing_came(operator: Operator, plan: ShedPlan) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
-    from semistream.stores import MasterStore
-
-    store = MasterStore.open(operator.store, operator.version())
+    store = opened(operator, operator.version())
     joined = operator.plan(plan.shed.widened(plan.stream), store)
     writer = writer_for(operator, plan, describe(plan.shed, joined, store, operator.suffix), plan.stream)
     with contextlib.closing(writer):
