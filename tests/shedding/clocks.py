@@ -18,9 +18,11 @@ class Clock:
         return self.now
 
 
-def every(seconds: float, batches: Iterable[pa.RecordBatch], clock: Clock) -> Iterator[pa.RecordBatch]:
-    """Batches that come one after the other, so many seconds apart, whatever the join does meanwhile."""
-    due = clock.now
+def every(
+    seconds: float, batches: Iterable[pa.RecordBatch], clock: Clock, *, at_once: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Batches that come one after the other, so many seconds apart, the first perhaps at once."""
+    due = clock.now - (seconds if at_once else 0.0)
     for batch in batches:
         due += seconds
         clock.now = max(clock.now, due)

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,6 +102,7 @@ class PartWriter:
         self.rows = self.rows_in = 0
         self._draft = directory / f".{self.path.name}.{uuid.uuid4().hex[:12]}"
         self._file = open(self._draft, "xb", opener=private)  # noqa: SIM115 - closed by publish or abort
+        self._schema = schema.remove_metadata()
         self._writer = pq.ParquetWriter(self._file, schema, write_page_checksum=True)
 
     def add(self, rows: pa.RecordBatch, rows_in: int) -> None:
@@ -112,9 +114,12 @@ class PartWriter:
 
     def publish(self) -> None:
         """Make the file durable and visible. One that is there already must hold the same: it is of a replay."""
-        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
+        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows}
         del about["path"]
-        self._writer.add_key_value_metadata({_META: json.dumps(about)})
+        # Parquet has checksums for pages only: what names and types depend on is said once more, with one.
+        text = json.dumps({**about, "columns_in_file": str(self._schema)}, sort_keys=True)
+        checked = {"format": _FORMAT, "crc32": zlib.crc32(text.encode()), "part": text}
+        self._writer.add_key_value_metadata({_META: json.dumps(checked)})
         self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -162,13 +167,20 @@ def batches_in(root: Path) -> dict[int, list[Path]]:
 def read_part(path: Path) -> ShedPart:
     """What a file says of itself."""
     with _readable(path) as file:
-        about = json.loads((file.schema_arrow.metadata or {}).get(_META.encode(), b"null"))
-        if about is None or about.pop("format") != _FORMAT:
-            raise SheddingError(f"{path} was not written by this version of semistream, or by something else")
-        part = ShedPart(**about, path=path)
-        if part.rows != file.metadata.num_rows:
-            raise SheddingError(f"{path} is damaged: it has {file.metadata.num_rows:,} rows instead of {part.rows:,}")
-        return part
+        said = (file.metadata.metadata or {}).get(_META.encode())
+        if said is None:
+            raise SheddingError(f"{path} does not hold shed rows; remove it from the directory")
+        document = json.loads(said)
+        if document["format"] != _FORMAT:
+            raise SheddingError(f"{path} has format {document['format']}; this semistream reads format {_FORMAT}")
+        if document["crc32"] != zlib.crc32(document["part"].encode()):
+            raise ValueError("its description has a wrong checksum")
+        about = json.loads(document["part"])
+        if about.pop("columns_in_file") != str(file.schema_arrow.remove_metadata()):
+            raise ValueError("its columns are not those that were written")
+        if about["rows"] != file.metadata.num_rows:
+            raise ValueError(f"it has {file.metadata.num_rows:,} rows instead of {about['rows']:,}")
+        return ShedPart(**about, path=path)
 
 
 def read_rows(path: Path) -> Iterator[pa.RecordBatch]:
