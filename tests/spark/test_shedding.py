@@ -111,14 +111,14 @@ class TestBatches:
         by_count = sorted((frequency[key] for key in sales(1).column("id").to_pylist()), reverse=True)
         assert table.num_rows == sum(by_count[:400])
 
-    def test_in_foreach_batch_with_several_partitions(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_in_foreach_batch(self, spark: SparkSession, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [sales(0), sales(1)])
         shed = Shed("keep_w", max_rows_per_second=1, to=tmp_path / "shed")
         found: dict[int, list[int]] = {}
 
         def each(batch: DataFrame, number: int) -> None:
-            result = enrich(batch.coalesce(1), store, on="id", shed=shed)
+            result = enrich(batch, store, on="id", shed=shed)
             twice = [sorted(result.toArrow().column("n").to_pylist()) for _ in range(2)]
             assert twice[0] == twice[1]
             found[number] = twice[0]
@@ -174,6 +174,36 @@ class TestReplay:
         writer.publish()
         with fails(r"SheddingError: .*part-0.parquet is there already and holds other rows.*699 shed of 1,000"):
             run(result, tmp_path / "checkpoint", down)
+
+    def test_other_partitions_than_before_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        store = build(tmp_path / "s")
+        begun(spark, tmp_path, store, [0.3])
+        add_file(tmp_path / "in", sales(2))
+        schema = spark.read.parquet(str(tmp_path / "in")).schema
+        both = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
+        shed = Shed("sample_w", max_rows_per_second=1, to=tmp_path / "shed")
+        result = enrich(both, store, on="id", shed=shed)
+        seen: list[int] = []
+
+        def down(batch: DataFrame, number: int) -> None:
+            seen.append(batch.toArrow().num_rows)
+            raise OSError("the warehouse is down")
+
+        with fails("the warehouse is down"):
+            run(result, tmp_path / "checkpoint", down)
+        assert seen == [600]
+        assert len(batches_in(tmp_path / "shed")[1]) == 2
+        assert shed_numbers(tmp_path / "shed", 1) != []
+        name = "spark.sql.files.minPartitionNum"  # files now share a partition, as with fewer cores
+        spark.conf.set(name, "1")
+        try:
+            with fails("SheddingError: .*other partitions"):
+                run(result, tmp_path / "checkpoint", down)
+        finally:
+            spark.conf.unset(name)
+        with fails("the warehouse is down"):  # as before
+            run(result, tmp_path / "checkpoint", down)
+        assert seen == [600, 600]
 
     def test_a_new_checkpoint_needs_a_new_directory(self, spark: SparkSession, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
@@ -332,7 +362,16 @@ class TestArguments:
         assert "above 100 rows/s" in said
 
 
-def test_chance_differs_between_partitions_and_batches(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_partition_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    store = build(tmp_path / "s")
+    df = stream(spark, tmp_path / "in", [sales(0, 10)])
+    shed = Shed("sample_w", max_rows_per_second=1, to=tmp_path / "shed")
+    gather(enrich(df.where("n < 0"), store, on="id", shed=shed), tmp_path / "checkpoint")
+    [path] = batches_in(tmp_path / "shed")[0]
+    assert (read_part(path).rows_in, read_part(path).rows) == (0, 0)
+
+
+def test_chance_differs_between_batches(spark: SparkSession, tmp_path: Path) -> None:
     store = build(tmp_path / "s")
     result = begun(spark, tmp_path, store, [0.5, 0.5], strategy="sample_w")
     gather(result, tmp_path / "checkpoint")
