@@ -357,7 +357,7 @@ class TestArguments:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [sales(0, 10)])
         said = explain(df, store, on="id", shed=shed)
-        assert "transport   rows" in said
+        assert "transport   rows: rows are shed in Python" in said
         assert "shedding    sample_w" in said
         assert "above 100 rows/s" in said
 

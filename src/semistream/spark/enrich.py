@@ -206,6 +206,7 @@ def _prepare(
         memory_bytes -= shed_plan.bytes
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks)
     chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
+    why = "rows are shed in Python" if shed is not None else why
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
         "on": mapping,
