@@ -51,6 +51,8 @@ class TestGivenRate:
         clock = Clock()
         found = shape(TimedIntervals(10, clock, most_rows=40)(every(1.0, rows(100), clock)))
         assert found == [(40, 8), (40, 8), (20, 4)]
+        few = shape(TimedIntervals(0.5, clock, most_rows=40)(every(1.0, rows(100), clock)))
+        assert few == [(40, 1), (40, 1), (20, 1)]  # none goes unseen, or a sample would not be one
 
 
 class TestServiceRate:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from semistream import MasterStore, Shed, cli, make_join
 from semistream.errors import ArgumentError, SchemaError, SheddingError, StoreNotFoundError
 from semistream.shedding._log import batches_in
-from semistream.sinks import reconcile
+from semistream.sinks import DeltaSink, reconcile
 from tests.shedding.clocks import Clock, every
 from tests.tables import assert_same_rows, model_join, table_of
 
@@ -126,6 +126,31 @@ def test_more_is_shed_later(place: Path) -> None:
     done = reconcile(kept / "shed", place / "table", remove=True)
     assert (done.batches, done.skipped) == (BATCHES, 2)
     assert_same_rows(loaded(place), pa.concat_tables([before, model()]))
+
+
+def test_the_stream_commits_in_the_middle_of_a_batch(place: Path) -> None:
+    """Neither fails for the other: they add different rows under different marks."""
+    stream = DeltaSink(place / "table", "sales")
+    query = "0b7f61f3-d9f5-4942-945a-e7a65429d651"
+    numbers = iter(range(100))
+    extra = loaded(place).slice(0, 5)
+
+    def meanwhile(table: pa.Table) -> pa.Table:
+        stream.load(lambda: extra, next(numbers), query)
+        return table
+
+    reconcile(place / "shed", place / "table", transform=meanwhile)
+    assert stream.written == BATCHES
+    # And the other way round: a batch is loaded while the stream has its snapshot already.
+    shutil.copytree(place / "shed", place / "copy")
+
+    def reconciled() -> pa.Table:
+        assert reconcile(place / "copy", place / "table").skipped == BATCHES
+        write_deltalake(place / "table", extra, mode="append")
+        return extra
+
+    stream.load(reconciled, next(numbers), query)
+    assert_same_rows(loaded(place), pa.concat_tables([model(), *[extra] * (BATCHES + 2)]))
 
 
 def test_the_version_that_the_batch_read(place: Path) -> None:

@@ -93,12 +93,12 @@ def _blocks(batches: Iterable[pa.RecordBatch], block_rows: int) -> Iterator[pa.R
 
 
 def _pieces(interval: pa.RecordBatch, most: int, most_rows: int) -> Iterator[Interval]:
-    """A long interval in pieces, each with its part of the rows that may be kept."""
+    """A long interval in pieces, each with its part of the rows that may be kept, and at least one."""
     rows = interval.num_rows
     given = 0
     for start in range(0, rows, most_rows):
         piece = interval.slice(start, most_rows)
-        here = most * (start + piece.num_rows) // rows - given
+        here = max(1, most * (start + piece.num_rows) // rows - given)
         given += here
         yield piece, here
 
