@@ -1,8 +1,8 @@
 """Shed rows on disk: ``batch=N/part-P.parquet`` in a directory, each file complete or not there.
 
 A file is written under another name, synced and renamed. In its metadata it says all that is needed to load it later:
-which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed. Pages carry
-checksums, which are verified when they are read.
+which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed. A checksum of
+the whole file (`_seal`) is verified when it is read.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
 import uuid
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,9 +24,11 @@ import pyarrow as pa
 
 from semistream.contracts import JoinPlan
 from semistream.errors import SchemaError, SheddingError
+from semistream.shedding._seal import check_seal, seal, unsealed
 from semistream.stores.manifest import private, sync_directory
 
 _META = "semistream"
+_SEAL = "semistream-seal"
 _FORMAT = 1
 _BATCH = re.compile(r"batch=(\d+)")
 _PART = re.compile(r"part-(\d+)\.parquet")
@@ -101,9 +103,8 @@ class PartWriter:
         self.path = directory / f"part-{about.part}.parquet"
         self.rows = self.rows_in = 0
         self._draft = directory / f".{self.path.name}.{uuid.uuid4().hex[:12]}"
-        self._file = open(self._draft, "xb", opener=private)  # noqa: SIM115 - closed by publish or abort
-        self._schema = schema.remove_metadata()
-        self._writer = pq.ParquetWriter(self._file, schema, write_page_checksum=True)
+        self._file = open(self._draft, "x+b", opener=private)  # noqa: SIM115 - closed by publish or close
+        self._writer = pq.ParquetWriter(self._file, schema)
 
     def add(self, rows: pa.RecordBatch, rows_in: int) -> None:
         """The rows shed of ``rows_in`` rows that came in."""
@@ -114,14 +115,12 @@ class PartWriter:
 
     def publish(self) -> None:
         """Make the file durable and visible. One that is there already must hold the same: it is of a replay."""
-        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows}
+        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
         del about["path"]
-        # Parquet has checksums for pages only: what names and types depend on is said once more, with one.
-        text = json.dumps({**about, "columns_in_file": str(self._schema)}, sort_keys=True)
-        checked = {"format": _FORMAT, "crc32": zlib.crc32(text.encode()), "part": text}
-        self._writer.add_key_value_metadata({_META: json.dumps(checked)})
+        self._writer.add_key_value_metadata({_META: json.dumps(about), _SEAL: unsealed()})
         self._writer.close()
         self._file.flush()
+        seal(self._file)
         os.fsync(self._file.fileno())
         self._file.close()
         if self.path.exists():
@@ -133,7 +132,7 @@ class PartWriter:
     def _compare(self) -> None:
         old, new = read_part(self.path), read_part(self._draft)
         same = (old.query, old.rows_in, old.rows) == (new.query, new.rows_in, new.rows)
-        if same and all(a.serialize().equals(b.serialize()) for a, b in _pairs(self.path, self._draft)):
+        if same and _same_rows(self.path, self._draft):
             return
         raise SheddingError(
             f"{self.path} is there already and holds other rows (query {old.query}, {old.rows:,} shed of "
@@ -164,22 +163,13 @@ def batches_in(root: Path) -> dict[int, list[Path]]:
     return dict(sorted(found.items()))
 
 
-def read_part(path: Path) -> ShedPart:
-    """What a file says of itself."""
-    with _readable(path) as file:
-        said = (file.metadata.metadata or {}).get(_META.encode())
-        if said is None:
-            raise SheddingError(f"{path} does not hold shed rows; remove it from the directory")
-        document = json.loads(said)
-        if document["format"] != _FORMAT:
-            raise SheddingError(f"{path} has format {document['format']}; this semistream reads format {_FORMAT}")
-        if document["crc32"] != zlib.crc32(document["part"].encode()):
-            raise ValueError("its description has a wrong checksum")
-        about = json.loads(document["part"])
-        if about.pop("columns_in_file") != str(file.schema_arrow.remove_metadata()):
-            raise ValueError("its columns are not those that were written")
-        if about["rows"] != file.metadata.num_rows:
-            raise ValueError(f"it has {file.metadata.num_rows:,} rows instead of {about['rows']:,}")
+def read_part(path: Path, *, whole: bool = True) -> ShedPart:
+    """What a file says of itself; without ``whole`` only its footer is read, and the checksum is not verified."""
+    with _readable(path, whole=whole) as file:
+        about = json.loads((file.metadata.metadata or {})[_META.encode()])
+        if about["format"] != _FORMAT:
+            raise SheddingError(f"{path} has format {about['format']}; this semistream reads format {_FORMAT}")
+        del about["format"]
         return ShedPart(**about, path=path)
 
 
@@ -190,18 +180,21 @@ def read_rows(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch.replace_schema_metadata(None)
 
 
-def _pairs(one: Path, other: Path) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    return zip(read_rows(one), read_rows(other), strict=True)
+def _same_rows(one: Path, other: Path) -> bool:
+    """Equal bytes of equal batches: NaN is the same as NaN here."""
+    pairs = itertools.zip_longest(read_rows(one), read_rows(other))
+    return all(a is not None and b is not None and a.serialize().equals(b.serialize()) for a, b in pairs)
 
 
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[Any]:
+def _readable(path: Path, *, whole: bool = True) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            yield file
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise SheddingError(f"{path} is damaged: {error}; restore it from a copy") from error
+    with path.open("rb") as bytes_of_file:
+        try:
+            if whole:
+                check_seal(bytes_of_file)
+            with pq.ParquetFile(bytes_of_file) as file:
+                yield file
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise SheddingError(f"{path} is damaged or holds no shed rows ({error}); restore it from a copy") from error

@@ -64,7 +64,7 @@ def _share(root: Path, batch: int, rate: float, now: float) -> float:
     if not pins:
         return 1.0
     number, last = pins[-1]
-    rows = sum(read_part(path).rows_in for path in parts[number])
+    rows = sum(read_part(path, whole=False).rows_in for path in parts[number])
     seconds = float(last["at"]) - float(pins[-2][1]["at"]) if len(pins) > 1 else now - float(last["at"])
     if rows == 0 or seconds <= 0:  # an empty batch, or a clock that was set back
         return float(last["share"])
