@@ -18,7 +18,12 @@ from semistream.sinks import reconcile
 
 QUERY, OTHER = "0b7f61f3-d9f5-4942-945a-e7a65429d651", "5c0d3a53-6f8e-4b1c-9a5e-1f0c36e9c1aa"
 ABOUT = ShedPart(QUERY, 4, 0, "enrich", "keep_w", "/store", 1, {"id": "id"}, "left", ["price"], None)
-ROWS = {"id": [3, None, 1], "x": [math.nan, -0.0, 2.5], "list": [[1, 2], None, []], "text": ["ü", "", None]}
+ROWS: dict[str, list[Any]] = {
+    "id": [3, None, 1],
+    "x": [math.nan, -0.0, 2.5],
+    "list": [[1, 2], None, []],
+    "text": ["ü", "", None],
+}
 
 
 def write(root: Path, rows: dict[str, list[Any]] | None = None, rows_in: int = 9, **about: Any) -> Path:
