@@ -64,7 +64,21 @@ def test_help_is_light() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["build", "inspect", "verify", "get", "upsert", "delete", "compact", "vacuum", "doctor", "demo", "bench"]
+    "command",
+    [
+        "build",
+        "inspect",
+        "verify",
+        "get",
+        "upsert",
+        "delete",
+        "compact",
+        "vacuum",
+        "reconcile",
+        "doctor",
+        "demo",
+        "bench",
+    ],
 )
 def test_every_command_has_help(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")

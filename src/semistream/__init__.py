@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semistream.engine import join, make_join
+    from semistream.shedding import Shed
     from semistream.stores import MasterStore
 
 __version__ = "0.1.0"
-__all__ = ["MasterStore", "__version__", "join", "make_join"]
+__all__ = ["MasterStore", "Shed", "__version__", "join", "make_join"]
 
-_HOME = {"MasterStore": "semistream.stores", "join": "semistream.engine", "make_join": "semistream.engine"}
+_HOME = {
+    "MasterStore": "semistream.stores",
+    "Shed": "semistream.shedding",
+    "join": "semistream.engine",
+    "make_join": "semistream.engine",
+}
 
 
 def __getattr__(name: str) -> Any:

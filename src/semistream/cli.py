@@ -206,6 +206,44 @@ def vacuum(
         print(f"removed {name}")
 
 
+@app.command(rich_help_panel="Streams")
+def reconcile(
+    shed: Annotated[Path, typer.Argument(metavar="SHED_DIR", help="The directory that Shed(to=...) named.")],
+    to: Annotated[Path, typer.Option("--to", help="The Delta table that the stream writes to.")],
+    master: Annotated[
+        Path | None, typer.Option("--master", help="The store.", show_default="where it was when rows were shed")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="The stream's checkpoint: its last batch is loaded too.")
+    ] = None,
+    memory: Annotated[str, typer.Option("--memory", help="Memory for the join.")] = "256MB",
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete what the table holds then.")] = False,
+) -> None:
+    """Join the rows that were shed and load them, each once, however often this is run or killed.
+
+    Example: [cyan]semistream reconcile shed --master products --to sales --checkpoint checkpoint[/]
+    """
+    from semistream.sinks import reconcile as load
+
+    with progress_bars() as progress:
+        done = load(
+            shed,
+            to,
+            master=master,
+            checkpoint=checkpoint,
+            memory=memory,
+            latest=latest,
+            remove=remove,
+            progress=progress,
+        )
+    print(f"{to}: {done.rows:,} shed rows of {done.batches:,} batches loaded; {done.skipped:,} batches were there")
+    for batch in done.waiting:
+        print(f"batch {batch} is the newest and may still run: give --checkpoint, or run this again later")
+
+
 @app.command(rich_help_panel="This machine")
 def doctor(
     spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
@@ -179,6 +179,15 @@ def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None, fold
     return names
 
 
+class Front(Protocol):
+    """An operator in front of a join, which takes rows out of its stream."""
+
+    count: int  # rows taken out so far
+
+    def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that are joined."""
+
+
 class Join(ABC):
     """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
 
@@ -196,17 +205,24 @@ class Join(ABC):
         self.plan = plan
         self.budget = budget
         self.stats = Stats(master_version=store.version)
+        self.front: Front | None = None
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a stream: pulls batches when it wants them, and has given out everything when they end.
 
         A stream that is abandoned, by its reader or by an error, leaves nothing behind for the next one.
         """
+        before = self.front.count if self.front is not None else 0
         try:
-            yield from self._run(batches)
+            yield from self._run(batches if self.front is None else self.front.kept(batches))
         except BaseException:
             self._start_afresh()
             raise
+        finally:
+            if self.front is not None:
+                shed = self.front.count - before
+                self.stats.shed += shed
+                self.stats.rows_in += shed
 
     @abstractmethod
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,7 +230,7 @@ class Join(ABC):
 
     def _start_afresh(self) -> None:
         """Forget rows that have not been given out, as if they had never come."""
-        self.stats.rows_in = self.stats.matched + self.stats.unmatched
+        self.stats.rows_in = self.stats.matched + self.stats.unmatched + self.stats.shed
 
     @classmethod
     @abstractmethod

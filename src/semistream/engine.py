@@ -19,11 +19,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from semistream.budget import Budget
+from semistream.budget import Budget, parse_bytes
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.conditions import Condition
 from semistream.planner.choice import choose_algorithm
+from semistream.shedding import Shed
+from semistream.shedding._shedder import in_front, memory_of
+from semistream.shedding.settings import checked
 from semistream.stores import MasterStore
 
 
@@ -56,20 +59,36 @@ def make_join(
     defaults: Mapping[str, Any] | None = None,
     allow_empty: bool = False,
     settings: Any = None,
+    shed: Shed | None = None,
 ) -> Join:
     """The join itself, for those who want its counters or call it for several streams in turn."""
     opened = open_store(store, allow_empty=allow_empty)
+    memory_bytes = parse_bytes(memory, whole=opened.bytes)
+    beside = 0
+    if shed is not None:
+        _check_shed(checked(shed), how, condition)
+        schema = shed.widened(schema)
+        beside = memory_of(shed, memory_bytes)[0]
     plan = JoinPlan.make(
         schema, opened.schema, opened.codec, on, how, columns, suffix, defaults, condition=condition, ordered=ordered
     )
-    budget = Budget(memory, whole=opened.bytes)
+    budget = Budget(memory_bytes - beside)
     kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
-    if settings is None:
-        return cast("Join", kind(opened, plan, budget))
-    if kind.settings_type is None or not isinstance(settings, kind.settings_type):
+    if settings is not None and (kind.settings_type is None or not isinstance(settings, kind.settings_type)):
         takes = f"a {kind.settings_type.__name__}" if kind.settings_type else "none"
         raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
-    return cast("Join", kind(opened, plan, budget, settings))
+    made = cast("Join", kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings))
+    if shed is not None:
+        made.front = in_front(shed, plan, opened, suffix, memory_bytes)
+    return made
+
+
+def _check_shed(shed: Shed, how: str, condition: Condition | None) -> None:
+    if condition is not None:
+        raise ArgumentError(
+            "shed= goes with on=, not with condition=: rows that are shed are joined later by their key"
+        )
+    shed.check_how(how)
 
 
 def join(
@@ -87,13 +106,14 @@ def join(
     defaults: Mapping[str, Any] | None = None,
     allow_empty: bool = False,
     settings: Any = None,
+    shed: Shed | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with a store; output batches come as soon as their rows are known.
 
     ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name,
     several, or {stream column: master column}; or the join is on a ``condition`` (`semistream.joins.conditions`), by
     an algorithm that scans the master. ``ordered`` keeps the stream's order, where the algorithm can. ``columns`` are
-    the master's columns to add (default: all but the key).
+    the master's columns to add (default: all but the key). ``shed`` relieves a join whose stream is too fast.
     """
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
@@ -119,6 +139,7 @@ def join(
         defaults=defaults,
         allow_empty=allow_empty,
         settings=settings,
+        shed=shed,
     )
     return made.join(_of_one_schema(itertools.chain([first], stream), first.schema))
 

@@ -52,6 +52,10 @@ class UnmatchedRowError(SemistreamError):
     """A row without a match while ``on_miss="fail"``."""
 
 
+class SheddingError(SemistreamError):
+    """Shed rows that cannot be written, read or told apart; the message names the file."""
+
+
 class AccountingError(SemistreamError):
     """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
 

@@ -54,8 +54,9 @@ class Stats:
 
     @property
     def match_rate(self) -> float:
-        """Share of the rows that found a match."""
-        return self.matched / self.rows_in if self.rows_in else 1.0
+        """Share of the rows that found a match, of those that were not shed."""
+        joined = self.rows_in - self.shed
+        return self.matched / joined if joined else 1.0
 
     def count_reads(self, counters: ReadCounters) -> None:
         """What was read in all up to now."""

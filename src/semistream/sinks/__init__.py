@@ -24,12 +24,15 @@ class MissingBatchesError(SinkError):
 
 
 from semistream.sinks.delta import DeltaSink, query_of  # noqa: E402  - it raises the errors above
+from semistream.sinks.reconcile import Reconciled, reconcile  # noqa: E402
 
 __all__ = [
     "DeltaSink",
     "ForeignCheckpointError",
     "MissingBatchesError",
+    "Reconciled",
     "SinkError",
     "StaleWriterError",
     "query_of",
+    "reconcile",
 ]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -82,15 +83,21 @@ class DeltaSink:
 
     def __call__(self, batch: BatchFrame, batch_id: int) -> None:
         """Write one batch, or pass over it when the table holds it already."""
-        query = query_of(self.checkpoint) if self.checkpoint else _running_query(batch)
+        self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else _running_query(batch))
+
+    def load(self, read: Callable[[], pa.Table], batch_id: int, query: str, *, gaps: bool = False) -> None:
+        """Write the rows that ``read`` returns as a batch of ``query``; it is not called when the table holds them.
+
+        ``gaps`` allows for numbers that are left out.
+        """
         table = _open(self.path)
         marks = _Marks(-1, None) if table is None else self._marks(table, query)
-        self._check_owner(marks, query, batch_id)
+        self._check_owner(marks, query, batch_id, gaps=gaps)
         if batch_id <= marks.done:
             self._seen[query] = marks.done
             self.skipped += 1
             return
-        rows = batch.toArrow()
+        rows = read()
         if table is None:
             table = self._create(rows.schema)
         else:
@@ -101,7 +108,7 @@ class DeltaSink:
         done = table.transaction_version(f"{self.app}@{query}")
         return _Marks(-1 if done is None else done, table.transaction_version(self.app))
 
-    def _check_owner(self, marks: _Marks, query: str, batch_id: int) -> None:
+    def _check_owner(self, marks: _Marks, query: str, batch_id: int, *, gaps: bool) -> None:
         """Refuse a batch that must not be written; one that is there already passes."""
         if marks.owner is not None and marks.owner != _owner(query):
             former = _shown(marks.owner)
@@ -120,7 +127,7 @@ class DeltaSink:
                 f"{self.path}: {self.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
                 f"works on the same checkpoint; batch {batch_id} was not written. {_RESTART}"
             )
-        if batch_id > marks.done + 1:
+        if batch_id > marks.done + 1 and not gaps:
             there = "holds no batch" if marks.done < 0 else f"ends with batch {marks.done}"
             raise MissingBatchesError(
                 f"{self.path} {there} of {self.app!r}, but Spark's checkpoint is at batch {batch_id}: those between "
@@ -133,7 +140,7 @@ class DeltaSink:
         from deltalake import CommitProperties, DeltaTable
 
         # Nullable, since the first batch of a column does not show whether later ones have NULLs.
-        columns = pa.schema([pa.field(field.name, _stored(field.type)) for field in schema])
+        columns = pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
         try:
             # Without retries: delta-rs would create the table again on top of what another run made meanwhile.
             DeltaTable.create(self.path, columns, commit_properties=CommitProperties(max_commit_retries=0))
@@ -227,8 +234,8 @@ def _first_line(error: Exception) -> str:
 
 def _check_schema(path: Path, table: DeltaTable, schema: pa.Schema) -> None:
     """Delta-rs would cast a column that changed its type; a warehouse wants to be asked."""
-    there = {field.name: _stored(field.type) for field in pa.schema(table.schema().to_arrow())}
-    here = {field.name: _stored(field.type) for field in schema}
+    there = {field.name: stored_type(field.type) for field in pa.schema(table.schema().to_arrow())}
+    here = {field.name: stored_type(field.type) for field in schema}
     found = [f"{name} ({kind}) is new" for name, kind in here.items() if name not in there]
     found += [f"{name} ({kind}) is gone" for name, kind in there.items() if name not in here]
     found += [f"{name} was {there[name]} and is {kind}" for name, kind in here.items() if there.get(name, kind) != kind]
@@ -239,7 +246,7 @@ def _check_schema(path: Path, table: DeltaTable, schema: pa.Schema) -> None:
         )
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def stored_type(kind: pa.DataType) -> pa.DataType:
     """The type as Delta keeps it: instants in UTC, one kind of string."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC" if kind.tz else None)

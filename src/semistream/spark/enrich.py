@@ -26,11 +26,13 @@ from semistream.joins._waiting_join import WaitingJoin
 from semistream.joins._window import stream_row_bytes
 from semistream.joins.sweep import SweepJoin
 from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
+from semistream.shedding import Shed
 from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics
 from semistream.spark.operator import CACHE_SHARE, Operator
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shared import remove_files
+from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ def enrich(
     tasks_per_host: int | None = None,
     direct: bool = False,
     allow_empty: bool = False,
+    shed: Shed | None = None,
 ) -> DataFrame:
     """Join a streaming or batch DataFrame with a master store.
 
@@ -84,7 +87,7 @@ def enrich(
     "null" (default), "drop" or "fail"; ``defaults`` fill the master's columns of such rows. A match rate under
     ``min_match_rate`` in a task fails the batch (tasks of fewer than ``min_match_rows`` rows are judged together).
     ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
-    read before.
+    read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
     p = _prepare(
         df,
@@ -105,6 +108,7 @@ def enrich(
         tasks_per_host=tasks_per_host,
         direct=direct,
         allow_empty=allow_empty,
+        shed=shed,
     )
     if metrics is not None and not isinstance(metrics, Metrics):
         raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
@@ -133,6 +137,8 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
+    if p.operator.shed is not None:
+        lines += p.operator.shed.explained()
     return "\n".join(lines)
 
 
@@ -171,6 +177,7 @@ def _prepare(
     tasks_per_host: int | None = None,
     direct: bool = False,
     allow_empty: bool = False,
+    shed: Shed | None = None,
 ) -> _Prepared:
     choose("transport", transport, TRANSPORTS)
     _check_policies(on_miss, how, min_match_rate, min_match_rows, tasks_per_host)
@@ -185,13 +192,21 @@ def _prepare(
         how = "inner"
     stream, foreign = _arrow_schema(df)
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
+    given = stream
+    if shed is not None:
+        check_shed(df, shed, given, how, algorithm, transport, foreign)
+        stream, transport = shed.widened(given, ignore_case=ignore_case), "rows"
     plan = JoinPlan.make(
         stream, opened.schema, opened.codec, mapping, how, columns, suffix, defaults, ignore_case=ignore_case
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
+    shed_plan = None if shed is None else ShedPlan.make(shed, given, memory_bytes, tasks)
+    if shed_plan is not None:
+        memory_bytes -= shed_plan.bytes
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
     chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
+    why = "rows are shed in Python" if shed is not None else why
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
         "on": mapping,
@@ -218,7 +233,7 @@ def _prepare(
     same = ("store", "on", "how", "columns", "memory_bytes", "algorithm", "tasks", "direct")
     described = json.dumps([*(shape[name] for name in same), chosen], default=str)
     identity = hashlib.sha256(described.encode()).hexdigest()[:12]
-    operator = Operator(**shape, application=_application(df), identity=identity)
+    operator = Operator(**shape, application=_application(df), identity=identity, shed=shed_plan)
     return _Prepared(operator, plan, choice, chosen, why, opened)
 
 

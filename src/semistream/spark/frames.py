@@ -44,13 +44,14 @@ def by_node(df: DataFrame, operator: Operator, plan: JoinPlan) -> DataFrame:
 def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
     names = df.columns
     given = df
     if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
         given = df.toDF(*(f"c{i}" for i in range(len(names))))
-    fields = [*df.schema.fields, *_spark_fields(plan)]
+    weight = operator.shed.shed.weight if operator.shed is not None else None
+    fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *_spark_fields(plan)]
     out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
     if metrics is None:  # a carrier costs every row a filter and a copy
         return given.mapInArrow(rows_function(operator, names, None), StructType(out))

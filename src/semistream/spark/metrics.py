@@ -83,12 +83,13 @@ class Metrics:
         seconds = about.get("seconds")
         rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
         _log.info(
-            "batch %s: %s rows%s, %s matched, %s unmatched, hit ratio %.3f, %s pages read, master version %s",
+            "batch %s: %s rows%s, %s matched, %s unmatched%s, hit ratio %.3f, %s pages read, master version %s",
             about.get("batch"),
             f"{stats.rows_in:,}",
             rate,
             f"{stats.matched:,}",
             f"{stats.unmatched:,}",
+            f", {stats.shed:,} shed" if stats.shed else "",
             stats.hit_ratio,
             f"{stats.pages_read:,}",
             stats.master_version,

@@ -34,6 +34,7 @@ from semistream.spark.shared import (
     shared_directory,
     shared_table,
 )
+from semistream.spark.shed_plan import ShedPlan
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 
@@ -68,17 +69,14 @@ class Operator:
     application: str
     identity: str
     reads_in_flight: int = 8
+    shed: ShedPlan | None = None
 
     def version(self) -> int:
         """The master's version for the running task's batch."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        if self.fixed_version or query is None or batch is None:
+        running_batch = pins.running_batch()
+        if self.fixed_version or running_batch is None:
             return self.planned_version
-        return pins.pinned_version(Path(self.store), query, int(batch), self.refresh, self.planned_version)
+        return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned_version)
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
@@ -129,6 +127,8 @@ class Task:
         self._check_match_rate(stats)
         if not isinstance(self.join, ReferenceJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= self.operator.tasks
+        if self.operator.shed is not None:
+            stats.peak_bytes += self.operator.shed.bytes
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             stats.peak_bytes += self.cache.used_bytes
@@ -145,9 +145,9 @@ class Task:
 
     def _check_match_rate(self, stats: Stats) -> None:
         wanted, enough = self.operator.min_match_rate, self.operator.min_match_rows
-        if wanted <= 0 or stats.rows_in == 0:
+        rows, matched = stats.rows_in - stats.shed, stats.matched
+        if wanted <= 0 or rows == 0:
             return
-        rows, matched = stats.rows_in, stats.matched
         if rows < enough:
             rows, matched = judge_together(self.small_tasks, rows, matched, enough, wanted)
         if rows and matched / rows < wanted:
@@ -162,7 +162,7 @@ _stores: dict[tuple[str, int, bool], MasterStore] = {}
 _caches: dict[Path, SharedCache] = {}
 
 
-def _opened(operator: Operator, version: int) -> MasterStore:
+def opened(operator: Operator, version: int) -> MasterStore:
     """The store at a version; a worker keeps the two it used last."""
     key = (operator.store, version, operator.direct)
     if key not in _stores:
@@ -177,7 +177,7 @@ def _opened(operator: Operator, version: int) -> MasterStore:
 @contextmanager
 def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> Iterator[Task]:
     """Set a task up within the operator's budget, and give everything back afterwards."""
-    store = _opened(operator, operator.version())
+    store = opened(operator, operator.version())
     plan = operator.plan(stream, store, how)
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
     directory = shared_directory(operator.memory_bytes, prefix)

@@ -13,6 +13,7 @@ import time
 import uuid
 import zlib
 from pathlib import Path
+from typing import Any
 
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
 from semistream.stores.manifest import Manifest
@@ -36,6 +37,16 @@ def refresh_seconds(refresh: str) -> float | None:
     return float(found.group(1)) * _SECONDS[found.group(2)]
 
 
+def running_batch() -> tuple[str, int] | None:
+    """The query's id and the batch's number of the running task; None outside of a stream."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return None if query is None or batch is None else (query, int(batch))
+
+
 def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: int) -> int:
     """The version for this batch; decided by the first task that asks.
 
@@ -49,7 +60,7 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: in
             raise StoreNotFoundError(f"there is no semistream store at {root} any more; restore it and start again")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         version, since = _choose(root, directory, batch, refresh, planned)
-        _create(path, {"version": version, "since": since, "query": query, "batch": batch})
+        create_once(path, {"version": version, "since": since, "query": query, "batch": batch})
         found = _read(path)
         _forget(directory, batch)
     assert found is not None
@@ -75,7 +86,8 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: int)
     return Manifest.versions(root)[-1], now
 
 
-def _create(path: Path, content: dict[str, object]) -> None:
+def create_once(path: Path, content: dict[str, object]) -> None:
+    """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -94,7 +106,12 @@ def _crc(content: dict[str, object]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _read(path: Path) -> dict[str, float] | None:
+def _read(path: Path) -> dict[str, Any] | None:
+    return read_once(path, ("version", "since"), "let the batch choose the newest version")
+
+
+def read_once(path: Path, numbers: tuple[str, ...], remedy: str) -> dict[str, Any] | None:
+    """What `create_once` wrote, with these numbers in it; None when there is no such file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -103,11 +120,10 @@ def _read(path: Path) -> dict[str, float] | None:
         content = json.loads(text)
         if content.pop("crc32") != _crc(content):
             raise ValueError("its checksum does not fit")
-        int(content["version"]), float(content["since"])
+        for name in numbers:
+            float(content[name])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise CorruptStoreError(
-            f"{path} is damaged ({error}); delete it to let the batch choose the newest version"
-        ) from error
+        raise CorruptStoreError(f"{path} is damaged ({error}); delete it to {remedy}") from error
     return dict(content)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from semistream.contracts import JoinPlan
 from semistream.errors import SchemaError
 from semistream.spark.operator import Operator, running
+from semistream.spark.shedding import nothing_came, shedding
 from semistream.stores import MasterStore
 
 CARRIER = "_semistream"
@@ -53,13 +55,19 @@ def rows_function(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
+        shed = operator.shed
         if first is None:
+            if shed is not None:
+                nothing_came(operator, shed)
             return
         stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, names, strict=True)])
         given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
-        with running(operator, stream) as task:
+        joined = stream if shed is None else shed.shed.widened(stream)
+        with running(operator, joined) as task, ExitStack() as stack:
+            if shed is not None:
+                stack.enter_context(shedding(operator, shed, task.join, stream))
             plan: JoinPlan = task.join.plan
-            kinds = [*first.schema.types, *(spark_arrow(plan.output.field(name).type) for name in plan.names)]
+            kinds = [*joined.types, *(spark_arrow(plan.output.field(name).type) for name in plan.names)]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
             schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)
             for batch in task.join.join(given):

@@ -1,0 +1,110 @@
+"""The stream cut into intervals, each with the number of its rows that may be kept.
+
+`TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
+says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
+poll) so shows by larger batches that it is too fast. `share_of_blocks` keeps a fixed share of blocks of equal length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+MOST_ROWS = 1 << 16  # of an interval: a longer one is cut, so that choosing takes a bounded amount of memory
+_BURST_SECONDS = 1.0  # what was not used may be used up to so much later
+_FADING = 0.8  # how much of the measured service rate is what it was before the last interval
+_ROUNDING = 1e-9
+
+Interval = tuple[pa.RecordBatch, int]
+
+
+class TimedIntervals:
+    """Intervals by a clock, for a rate that is given or for the one at which rows have been taken so far.
+
+    A given rate begins with a second's worth; otherwise the first interval is kept whole, since nothing is known yet.
+    An interval of which not even one row may be kept is put together with the next.
+    """
+
+    def __init__(self, rate: float | None, clock: Callable[[], float], most_rows: int = MOST_ROWS) -> None:
+        self._given = rate
+        self._clock = clock
+        self._most_rows = most_rows
+        self._rows = self._seconds = 0.0
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Interval]:
+        """Cut a stream. The time until the next interval is asked for is what the join took for the rows kept."""
+        before = self._clock()
+        credit = (self._given or 0.0) * _BURST_SECONDS
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            now = self._clock()
+            held.append(batch)
+            rows += batch.num_rows
+            rate = self.rate
+            credit = float(rows) if rate is None else min(credit, rate * _BURST_SECONDS) + rate * (now - before)
+            before = now
+            most = min(rows, int(credit + _ROUNDING))
+            if rows == 0 or (most == 0 and rows < self._most_rows):
+                continue
+            most = max(1, most)
+            yield from _pieces(_together(held), most, self._most_rows)
+            credit -= most
+            held, rows = [], 0
+            self._rows = self._rows * _FADING + most
+            self._seconds = self._seconds * _FADING + self._clock() - now
+        if rows:
+            yield from _pieces(_together(held), 1, self._most_rows)
+
+    @property
+    def rate(self) -> float | None:
+        """Rows a second that may be kept; None while that is not known."""
+        if self._given is not None:
+            return self._given
+        return self._rows / self._seconds if self._seconds > 0 else None
+
+
+def share_of_blocks(batches: Iterable[pa.RecordBatch], share: float, block_rows: int) -> Iterator[Interval]:
+    """Blocks of equal length, whatever the batches, and a share of each; at least one row, so that none goes unseen."""
+    seen = kept = 0
+    for block in _blocks(batches, block_rows):
+        seen += block.num_rows
+        most = max(1, min(block.num_rows, int(share * seen + _ROUNDING) - kept))
+        kept += most
+        yield block, most
+
+
+def _blocks(batches: Iterable[pa.RecordBatch], block_rows: int) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, block_rows - rows)
+            start += piece.num_rows
+            rows += piece.num_rows
+            held.append(piece)
+            if rows == block_rows:
+                yield _together(held)
+                held, rows = [], 0
+    if held:
+        yield _together(held)
+
+
+def _pieces(interval: pa.RecordBatch, most: int, most_rows: int) -> Iterator[Interval]:
+    """A long interval in pieces, each with its part of the rows that may be kept, and at least one."""
+    rows = interval.num_rows
+    given = 0
+    for start in range(0, rows, most_rows):
+        piece = interval.slice(start, most_rows)
+        here = max(1, most * (start + piece.num_rows) // rows - given)
+        given += here
+        yield piece, here
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole

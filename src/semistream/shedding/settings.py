@@ -1,0 +1,118 @@
+"""``Shed``: how a stream that is too fast is relieved, and where the rows go that must wait."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.shedding import STRATEGIES
+from semistream.shedding._strategy import OnlineStrategy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WEIGHT = "_weight"
+
+
+@dataclass(frozen=True)
+class Shed:
+    """Settings of load shedding, for ``join(..., shed=...)`` and ``enrich(..., shed=...)``.
+
+    ``strategy`` chooses the rows that are kept: one of `semistream.shedding.STRATEGIES`. ``max_rows_per_second`` is
+    what the join gets at most; without it (only in ``join``) the join's own measured rate decides. ``to`` is the
+    directory of the rows that are shed: they are written there before the results of their interval leave, and
+    ``semistream reconcile`` loads them later. Strategies that sample add the column ``weight_column`` to the output.
+    ``clock`` tells seconds, for tests.
+
+    >>> Shed("topw", max_rows_per_second=50_000, to="/data/shed").strategy
+    'topw'
+    """
+
+    strategy: str
+    max_rows_per_second: float | None = None
+    to: str | os.PathLike[str] | None = None
+    seed: int = 0
+    weight_column: str = WEIGHT
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        choose("strategy", self.strategy, tuple(STRATEGIES))
+        if not STRATEGIES[self.strategy].online:
+            usable = ", ".join(repr(name) for name, kind in STRATEGIES.items() if kind.online)
+            raise ArgumentError(
+                f"strategy={self.strategy!r} must know the whole stream, so it is only a bound for others; "
+                f"choose one of {usable}"
+            )
+        rate = self.max_rows_per_second
+        if rate is not None and (
+            isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf
+        ):
+            raise ArgumentError(f"max_rows_per_second={rate!r} must be a number above 0, for example 50_000")
+        if not isinstance(self.to, str | os.PathLike) or not str(self.to):
+            raise ArgumentError(
+                f"to={self.to!r}: rows that are shed must wait somewhere; give to= a directory, and load them from "
+                "there with `semistream reconcile`"
+            )
+        if "://" in str(self.to):
+            raise ArgumentError(f"to={str(self.to)!r} is remote; give a directory on a local or mounted disk")
+        if Path(self.to).exists() and not Path(self.to).is_dir():
+            raise ArgumentError(f"to={str(self.to)!r} is a file; give a directory")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ArgumentError(f"seed={self.seed!r} must be a whole number, 0 or more")
+        if not isinstance(self.weight_column, str) or not self.weight_column:
+            raise ArgumentError(f"weight_column={self.weight_column!r} must be the name of a new column")
+
+    @property
+    def kind(self) -> type[OnlineStrategy]:
+        """The strategy's class."""
+        found = STRATEGIES[self.strategy]
+        assert issubclass(found, OnlineStrategy)
+        return found
+
+    @property
+    def directory(self) -> Path:
+        """Where the rows go."""
+        assert self.to is not None
+        return Path(self.to)
+
+    @property
+    def weight(self) -> str | None:
+        """The name of the weights' column, if there is one."""
+        return self.weight_column if self.kind.samples else None
+
+    def widened(self, stream: pa.Schema, *, ignore_case: bool = False) -> pa.Schema:
+        """The stream's columns as the join sees them: with the weight, where there is one."""
+        import pyarrow as pa
+
+        if self.weight is None:
+            return stream
+        taken = [name.lower() if ignore_case else name for name in stream.names]
+        if (self.weight.lower() if ignore_case else self.weight) in taken:
+            raise SchemaError(
+                f"the stream has a column {self.weight!r} already, the name of the weights of {self.strategy!r}; "
+                "give Shed(..., weight_column=...) another name"
+            )
+        return stream.append(pa.field(self.weight, pa.float64(), nullable=False))
+
+    def check_how(self, how: str) -> None:
+        """Refuse what the strategy cannot choose for."""
+        if how == "anti" and self.kind.needs_counts:
+            raise ArgumentError(
+                f"strategy={self.strategy!r} chooses rows by their matches, and how='anti' returns those without; "
+                "use 'keep_w' or 'sample_w'"
+            )
+
+
+def checked(shed: object) -> Shed:
+    """A `Shed`, or an error that says what one is."""
+    if isinstance(shed, Shed):
+        return shed
+    raise ArgumentError(
+        f"shed={shed!r} must be a semistream.Shed, for example Shed('topw', max_rows_per_second=50_000, to='shed')"
+    )

@@ -1,0 +1,134 @@
+"""Load shedding inside Spark's tasks: the same rows are shed however often a batch is run.
+
+What share of a batch is kept is decided once, by its first task, and pinned in the batch's directory
+(``batch=N/_keep.json``); the other tasks read it, and so does a replay. A task keeps that share of each block of its
+rows, by the strategy, with chance seeded by query, batch and partition. Its other rows are in
+``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
+
+The share is max_rows_per_second over the rate at which the rows of the batch before came in: its rows, as its files
+say, over the time since the one before it. The first batch is kept whole, since nothing is known of the rate yet; the
+second goes by the time that the first one took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SheddingError
+from semistream.shedding._intervals import Interval, share_of_blocks
+from semistream.shedding._log import PartWriter, batches_in, read_part
+from semistream.shedding._row_counts import RowCounts
+from semistream.shedding._shedder import Shedder, describe
+from semistream.spark.operator import Operator, opened
+from semistream.spark.pins import create_once, read_once, running_batch
+from semistream.spark.shared import file_prefix, shared_directory, shared_table
+
+if TYPE_CHECKING:
+    from semistream.spark.shed_plan import ShedPlan
+    from semistream.stores import MasterStore
+
+BLOCK_ROWS = 8192  # the same whatever Spark's Arrow batches are: a replay under another setting sheds the same rows
+_PIN = "_keep.json"
+
+
+def pinned_share(root: Path, query: str, batch: int, rate: float, now: float | None = None) -> float:
+    """The share of this batch that is kept; decided by the first task that asks."""
+    path = root / f"batch={batch}" / _PIN
+    found = _pin(path)
+    if found is None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        now = time.time() if now is None else now
+        create_once(path, {"share": _share(root, batch, rate, now), "at": now, "query": query, "batch": batch})
+        found = _pin(path)
+    assert found is not None
+    if found["query"] != query:
+        raise SheddingError(
+            f"{root} holds batch {batch} of query {found['query']}, this is query {query}: was its checkpoint deleted? "
+            "Reconcile what is there, and give this query a directory of its own"
+        )
+    return float(found["share"])
+
+
+def _share(root: Path, batch: int, rate: float, now: float) -> float:
+    parts = batches_in(root)
+    pins = [(number, pin) for number in parts if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
+    if not pins:
+        return 1.0
+    number, last = pins[-1]
+    rows = sum(read_part(path, whole=False).rows_in for path in parts[number])
+    seconds = float(last["at"]) - float(pins[-2][1]["at"]) if len(pins) > 1 else now - float(last["at"])
+    if rows == 0 or seconds <= 0:  # an empty batch, or a clock that was set back
+        return float(last["share"])
+    return min(1.0, rate * seconds / rows)
+
+
+def _pin(path: Path) -> dict[str, Any] | None:
+    return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
+
+
+def writer_for(operator: Operator, plan: ShedPlan, about: Any, schema: pa.Schema) -> PartWriter:
+    """The file of the running task; ``about`` is what it says of the join."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = running_batch()
+    if context is None or found is None:
+        raise ArgumentError(
+            "shed= needs a stream: rows are shed when a stream is too fast, and a batch job is never late. Leave shed= "
+            "out for batch DataFrames"
+        )
+    about = dataclasses.replace(
+        about,
+        query=found[0],
+        batch=found[1],
+        part=context.partitionId(),
+        source="enrich",
+        on_miss=operator.on_miss,
+        ignore_case=operator.ignore_case,
+    )
+    return PartWriter(plan.shed.directory, about, schema)
+
+
+@contextlib.contextmanager
+def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -> Iterator[None]:
+    """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
+    shed = plan.shed
+    writer = writer_for(operator, plan, describe(shed, join.plan, join.store, operator.suffix), stream)
+    with contextlib.closing(writer):
+        about = writer.about
+        assert shed.max_rows_per_second is not None
+        share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
+        counts = _counts(operator, plan, join.store) if shed.kind.needs_counts else None
+        blocks = partial(_blocks, share)
+        seeds = (uuid.UUID(about.query).int, about.batch, about.part)
+        join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)
+        yield
+
+
+def nothing_came(operator: Operator, plan: ShedPlan) -> None:
+    """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
+    store = opened(operator, operator.version())
+    joined = operator.plan(plan.shed.widened(plan.stream), store)
+    writer = writer_for(operator, plan, describe(plan.shed, joined, store, operator.suffix), plan.stream)
+    with contextlib.closing(writer):
+        writer.publish()
+
+
+def _blocks(share: float, batches: Iterable[pa.RecordBatch]) -> Iterator[Interval]:
+    return share_of_blocks(batches, share, BLOCK_ROWS)
+
+
+def _counts(operator: Operator, plan: ShedPlan, store: MasterStore) -> RowCounts:
+    """Rows a key, in memory that all workers of the host map; the first one of a version reads the store."""
+    prefix = f"{file_prefix(operator.application)}-{operator.identity}-counts"
+    directory = shared_directory(plan.counts_bytes, prefix)
+    return RowCounts(store, plan.counts_bytes, partial(shared_table, directory, prefix, store.version))
