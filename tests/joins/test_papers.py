@@ -175,8 +175,8 @@ def test_settings_are_checked(store: MasterStore, load: ZipfWorkload) -> None:
         MoijSettings(eviction="never")
     with pytest.raises(ArgumentError, match="segments=0 must be at least 1"):
         RmeshSettings(segments=0)
-    with pytest.raises(ArgumentError, match="do not suit algorithm 'mesh', which takes none"):
-        made(store, load, "mesh", settings=MoijSettings())
+    with pytest.raises(ArgumentError, match="do not suit algorithm 'hybrid', which takes none"):
+        made(store, load, "hybrid", settings=MoijSettings())
 
 
 def test_every_join_says_what_it_is() -> None:

@@ -38,7 +38,7 @@ class Master:
         run = max(1, min(pages, buffer // store.page_bytes))
         rows_per_page = store.rows / max(1, store.pages)
         longest = max(1, LONGEST_REQUEST // store.page_bytes)
-        return Master(keys, store.rows * part / keys, rows_per_page, pages, run, -(-pages // run), longest)
+        return Master(keys, max(1.0, store.rows * part / keys), rows_per_page, pages, run, -(-pages // run), longest)
 
 
 def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
