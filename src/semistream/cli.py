@@ -16,6 +16,7 @@ import typer
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.lab.commands import bench
+from semistream.lab.papers_commands import lab
 from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
+app.add_typer(lab, name="lab")
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 Keys = Annotated[

@@ -11,11 +11,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from semistream.budget import format_bytes
 from semistream.errors import SemistreamError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
-PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout")
+PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "master_skew")
 
 
 class BenchmarkError(SemistreamError):
@@ -50,10 +51,11 @@ class Cell:
             parts.append(f"{params['batch_rows']:,}-row batches")
         if self.suite == "spark" and "stream" in params:
             parts.append(params["stream"])
-        if self.suite == "joins":
+        if self.suite in ("joins", "lab"):
             parts.append(f"{params['rows']:,} rows, skew {params['skew']:g}, {params['layout']}")
         if "memory" in params:
-            parts.append(params["memory"])
+            given = params["memory"]
+            parts.append(given if isinstance(given, str) else format_bytes(given))
         if "threads" in params:
             parts.append(f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}")
         return ", ".join([*parts, *(["O_DIRECT"] if params.get("direct") else [])])

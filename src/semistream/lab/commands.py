@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from semistream.lab.cells import Cell
-    from semistream.lab.suites import Settings
+    from semistream.lab.suites import Run, Settings
 
 bench = typer.Typer(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
@@ -217,19 +219,45 @@ def _run(suite: str, *, quick: bool, **asked: Any) -> None:
 
 def run_suite(settings: Settings, console: Console) -> None:
     """Prepare, run with a progress bar, report."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from semistream.lab import suites
     from semistream.lab.report import write_report
-    from semistream.lab.results import Results
 
-    cells = suites.cells(settings)
-    results = Results.load(settings.out)
+    run_cells(settings, suites.cells(settings), partial(suites.prepare, settings), write_report, console)
+
+
+def run_cells(
+    run: Run,
+    cells: Sequence[Cell],
+    prepare: Callable[[Callable[[str], None]], None],
+    write: Callable[[Path], Path],
+    console: Console,
+) -> None:
+    """Prepare the data, run what is missing with a bar that says how much time is left, write the report."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from semistream.lab import suites
+    from semistream.lab.results import Results, cell_of
+
+    results = Results.load(run.out)
     waiting = suites.missing(cells, results)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console) as progress:
+    # Time left follows from the last minutes' cells; it is shown beside the time that has passed.
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, speed_estimate_period=600) as progress:
         task = progress.add_task("data", total=len(cells), completed=len(cells) - len(waiting))
-        suites.prepare(settings, lambda note: progress.update(task, description=note))
+        prepare(lambda note: progress.update(task, description=note))
 
         def show(cell: Cell, result: dict[str, Any]) -> None:
             said = "[red]failed[/]        " if "error" in result else f"{result['rows_per_second']:>12,.0f} rows/s"
@@ -239,11 +267,12 @@ def run_suite(settings: Settings, console: Console) -> None:
             progress.update(task, advance=1)
 
         try:
-            suites.run(settings, waiting, results, lambda cell: progress.update(task, description=cell.label), show)
+            suites.run(run, waiting, results, lambda cell: progress.update(task, description=cell.label), show)
         finally:
-            report_path = write_report(settings.out)
+            report_path = write(run.out)
     print(report_path)
-    failed = [line for line in results.failed if line["suite"] == settings.suite]
+    ours = {cell.key for cell in cells}
+    failed = [line for line in results.failed if cell_of(line).key in ours]
     if failed:
         console.print(
             f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again"
