@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from semistream import cli
 from semistream.errors import ArgumentError
 from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.papers import SUITES, arms

@@ -21,6 +21,12 @@ from semistream.lab.report import busy_note, environments, table
 from semistream.lab.results import Group, Results, grouped
 
 MARKS = {"reproduced": "✓", "smaller": "≈", "differs": "✗", "not measured": "…"}
+_WORDS = {
+    "reproduced": "reproduced",
+    "smaller": "with a smaller effect",
+    "differs": "differ",
+    "not measured": "not run yet",
+}
 _STYLE = """
 body { max-width: 60rem; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr)); gap: 1rem; }
@@ -69,20 +75,26 @@ def make_page(results: Results, run: dict[str, Any], names: tuple[str, ...], pic
     """The page as text."""
     ours = [line for line in results.done if line["suite"] == "lab"]
     groups = grouped(ours)
-    sections, overview = "", []
-    for name in names:
-        suite = SUITES[name]
-        for drawn in figures_of(suite, groups):
-            state = verdict(drawn)
-            anchor = f"{name}-{drawn.figure.name}"
-            link = f"<a href='#{anchor}'>{MARKS[state.state]} {escape(suite.title)} {escape(drawn.figure.name)}</a>"
-            overview.append(link)
-        sections += _section(suite, groups, run, pictures)
+    drawn = {name: figures_of(SUITES[name], groups) for name in names}
     used = {line["environment"] for line in ours}
     machines = environments([one for key, one in run["environments"].items() if key in used])
     body = _HEAD.format(style=texts.STYLE + _STYLE) + busy_note(ours, run["environments"])
-    body += f"<nav>{''.join(overview)}</nav>" + _failures(results) + sections + _METHOD
-    return f"{body}<h2>Machine and versions</h2>{machines or '<p>Nothing was run yet.</p>'}</body></html>\n"
+    body += _overview(drawn) + _failures(results)
+    body += "".join(_section(SUITES[name], figures, run, pictures) for name, figures in drawn.items())
+    return f"{body}{_METHOD}<h2>Machine and versions</h2>{machines or '<p>Nothing was run yet.</p>'}</body></html>\n"
+
+
+def _overview(drawn: dict[str, list[Drawn]]) -> str:
+    """How many figures came out how, and a link to each."""
+    states = Counter(verdict(one).state for figures in drawn.values() for one in figures)
+    counts = ", ".join(f"{states[state]} {MARKS[state]} {word}" for state, word in _WORDS.items() if states[state])
+    lines = []
+    for name, figures in drawn.items():
+        links = "".join(
+            f"<a href='#{name}-{one.figure.name}'>{MARKS[verdict(one).state]} {one.figure.name}</a>" for one in figures
+        )
+        lines.append([f"<a href='#{name}'>{escape(SUITES[name].title)}</a>", links])
+    return f"<p>Of {states.total()} figures: {counts}.</p><nav>{table(['', 'figures'], lines)}</nav>"
 
 
 def figures_of(suite: Suite, groups: list[Group]) -> list[Drawn]:
@@ -96,16 +108,11 @@ def figures_of(suite: Suite, groups: list[Group]) -> list[Drawn]:
     return made[counts.index(max(counts))]
 
 
-def summary(groups: list[Group], names: tuple[str, ...] = tuple(SUITES)) -> dict[str, Counter[str]]:
-    """How many figures of each suite came out how."""
-    return {name: Counter(verdict(drawn).state for drawn in figures_of(SUITES[name], groups)) for name in names}
-
-
-def _section(suite: Suite, groups: list[Group], run: dict[str, Any], pictures: Path | None) -> str:
+def _section(suite: Suite, drawn: list[Drawn], run: dict[str, Any], pictures: Path | None) -> str:
     text = f"<h2 id='{suite.name}'>{escape(suite.title)}</h2><p>{escape(suite.paper)}</p>"
     commands = [one for one in run["commands"] if one.startswith(f"semistream lab run {suite.name} ")]
     text += "".join(f"<pre>{escape(one)}</pre>" for one in commands or [f"semistream lab run {suite.name} --quick"])
-    return text + "".join(_figure(suite, drawn, pictures) for drawn in figures_of(suite, groups))
+    return text + "".join(_figure(suite, one, pictures) for one in drawn)
 
 
 def _figure(suite: Suite, drawn: Drawn, pictures: Path | None) -> str:
