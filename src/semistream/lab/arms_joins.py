@@ -49,7 +49,7 @@ class Setting:
     plan: JoinPlan
 
     @staticmethod
-    def of(cell: Cell, store: MasterStore, stream: pa.Schema, key: str, columns: list[str] | None) -> Setting:
+    def of(cell: Cell, store: MasterStore, stream: pa.Schema, on: Any, columns: list[str] | None) -> Setting:
         """The arm of a cell; ``settings`` and ``buffer_share`` of its parameters change it."""
         params = cell.params
         algorithm, settings = {**VARIANTS, **PAPER_VARIANTS}.get(cell.arm, (cell.arm, None))
@@ -58,7 +58,7 @@ class Setting:
             settings = kind.settings_type(**params["settings"])
         if "buffer_share" in params:  # an attribute of the class, which its cost model reads too
             kind = type(kind.__name__, (kind,), {"buffer_share": params["buffer_share"]})
-        plan = JoinPlan.make(stream, store.schema, store.codec, key, columns=columns)
+        plan = JoinPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
         return Setting(kind, settings, store, plan)
 
     def join(self, budget: Budget) -> Any:
@@ -84,13 +84,14 @@ def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True
     store = MasterStore.open(data.store(), direct=bool(params.get("direct")))
     limits = Limits.of(params)
     batches: Any = limits.batches(load)
-    if limits.warm_rows + limits.rows <= MOST_HELD:
+    if plain and limits.warm_rows + limits.rows <= MOST_HELD:
         batches = list(batches)
     first = load.stream(0, 1)
     pa.set_cpu_count(1)
     load_code(cell, data)
     give_back_memory()
-    setting = Setting.of(cell, store, first.schema, data.key, enriched(params["columns"]) if plain else None)
+    columns = enriched(params["columns"]) if plain else getattr(load, "columns", None)
+    setting = Setting.of(cell, store, first.schema, "key" if plain else load.on, columns)
     with MemorySampler(os.getpid()) as sampler:
         sampler.mark_idle()
         join = setting.join(Budget(params["memory"], whole=store.bytes))

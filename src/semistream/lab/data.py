@@ -52,9 +52,9 @@ class BenchData:
         return ZipfWorkload(self.rows, skew=1.0, shuffled=True)
 
     @property
-    def key(self) -> str:
-        """The master's key column."""
-        return "key"
+    def key(self) -> list[str]:
+        """The master's key columns."""
+        return ["key"]
 
     @property
     def directory(self) -> Path:

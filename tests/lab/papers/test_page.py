@@ -10,6 +10,7 @@ import pytest
 from semistream.lab.papers import SUITES
 from semistream.lab.papers.page import make_page
 from semistream.lab.papers.runs import LabRun
+from semistream.lab.papers.summary import make_summary
 from semistream.lab.results import Results
 from tests.lab.papers.test_figures import MEASURES
 from tests.lab.samples import ENVIRONMENT
@@ -60,3 +61,10 @@ def test_failures_are_told(tmp_path: Path) -> None:
     results = filled(tmp_path, "pcsrj", every=5)
     results.lines.append({**results.lines[0], "repetition": 7, "error": "no <room> left"})
     assert "no &lt;room&gt; left" in make_page(results, RUN, ("pcsrj",))
+
+
+def test_summary_has_a_line_for_every_statement(tmp_path: Path) -> None:
+    text = make_summary(filled(tmp_path, "moij"))
+    claims = sum(len(figure.claims) for suite in SUITES.values() for figure in suite.figures(suite.scale("quick")))
+    assert len([line for line in text.splitlines() if line.startswith("| ") and "figure" not in line]) == claims
+    assert "not measured yet" in text  # the other suites

@@ -34,7 +34,7 @@ def tuned_model(cell: Cell, data: BenchData, result: dict[str, Any]) -> dict[str
     """What the model says for the sizes that the join chose, and what a read of R served."""
     store = MasterStore.open(data.store())
     stream = ZipfWorkload(cell.params["rows"]).stream(0, 1).schema
-    setting = Setting.of(cell, store, stream, data.key, enriched(cell.params["columns"]))
+    setting = Setting.of(cell, store, stream, "key", enriched(cell.params["columns"]))
     join = setting.join(Budget(cell.params["memory"], whole=store.bytes))
     a_page = store.rows / store.pages
     pinned_pages = join.budget.parts["pinned"] // store.page_bytes // 2

@@ -23,7 +23,7 @@ _LEAST = "memory_bytes"
 
 def figures(scale: Scale) -> list[Figure]:
     """All of them."""
-    tpch, tpch_note = workload.tpch(scale, "partsupp-lineitem")
+    tpch, tpch_note = workload.tpch(scale, "partsupp")
     weather, weather_note = workload.weather(scale)
     return [
         _memory_by_rate(scale),

@@ -1,18 +1,21 @@
 """MESHJOIN's figure 11: how much of the join's result is left when the stream is faster than the join.
 
 Of every interval's ρ·w tuples the join can take w. TOPW takes those with most matches in R, keep-w any. No join is run:
-the matches of a tuple are known, and the share of the result follows from the tuples that were taken. The arms are
-drawn from the paper's definition; `semistream.shedding` has the strategies for use.
+the matches of a tuple are known, and the share of the result follows from the tuples that were taken. The strategies
+are those of `semistream.shedding` where it is there, else the paper's definitions.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from semistream.lab.cells import Cell
+from semistream.workloads.zipf import ZipfWorkload
 
 # arm: strategy, and the skew of R
 ARMS = {"topw_01": ("topw", 0.1), "topw_05": ("topw", 0.5), "topw_1": ("topw", 1.0), "keep_w": ("keep_w", 0.5)}
@@ -23,10 +26,6 @@ _INTERVAL = 1_000  # w
 
 def run(cell: Cell) -> dict[str, Any]:
     """The mean share of join results over ten streams."""
-    import time
-
-    from semistream.workloads.zipf import ZipfWorkload
-
     params = cell.params
     strategy, master_skew = ARMS[cell.arm]
     begun = time.perf_counter()
@@ -51,6 +50,11 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def _kept(strategy: str, stream: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Matches of the w tuples that are taken from each interval."""
+    if importlib.util.find_spec("semistream.shedding") is not None:
+        chosen = importlib.import_module("semistream.shedding").STRATEGIES[strategy]()
+        chance = np.random.default_rng(1)
+        rows = [chosen.keep(len(one), _INTERVAL, one.astype(np.float64), chance).rows for one in stream]
+        return np.take_along_axis(stream, np.array(rows), axis=1)
     if strategy == "topw":
         return np.partition(stream, stream.shape[1] - _INTERVAL, axis=1)[:, -_INTERVAL:]
     return stream[:, :_INTERVAL]

@@ -25,7 +25,7 @@ _SMALL = "in this little memory the disk buffer and the index leave the cache fe
 
 def figures(scale: Scale) -> list[Figure]:
     """All of them."""
-    tpch, tpch_note = workload.tpch(scale, "customer-orders")
+    tpch, tpch_note = workload.tpch(scale, "customer")
     weather, weather_note = workload.weather(scale)
     return [
         _by_memory(scale),

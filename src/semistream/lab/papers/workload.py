@@ -1,26 +1,33 @@
-"""What the papers' experiments join: Zipf streams, and the real data sets where their workload is there.
+"""What the papers' experiments join: Zipf streams, and their data sets where the workload is there.
 
-One contract serves all: ``master()`` gives batches, ``stream(start, count)`` a batch, ``key`` names the column.
-Until a data set's workload is there, a Zipf stream of the same shape stands in for it, and the figure says so.
+One contract serves all: ``master()`` gives batches, ``stream(start, count)`` a batch, ``key`` names the master's
+columns and ``on`` the join. Where a data set's workload is missing, or its generator, a Zipf stream of the same shape
+stands in for it, and the figure says so.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import semistream.workloads
+from semistream.errors import SemistreamError
 from semistream.lab.cells import enriched
 from semistream.lab.data import BenchData
 from semistream.workloads.zipf import ZipfWorkload
 
+if TYPE_CHECKING:
+    from semistream.lab.papers.figures import Scale
+
 LONGITUDES = 36_000  # values of the cloud reports' join attribute
-TPCH_ROWS = {"customer-orders": 150_000, "partsupp-lineitem": 800_000}  # of the master, at scale factor 1
 _FAR = 1 << 40  # the master's keys are drawn from another part of the same sequence than the stream's
+_MASTER_ROWS = {"customer": 150_000, "partsupp": 800_000}  # of TPC-H, at scale factor 1
+_MOST_FACTOR = 100.0  # the papers' own
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,10 @@ class ManyToMany:
     domain: int
     skew: float
     master_skew: float
-    key: str = "key"
+
+    key = ("key",)
+    on = "key"
+    stream_rows = None
 
     @property
     def columns(self) -> list[str]:
@@ -51,19 +61,42 @@ class ManyToMany:
         return ZipfWorkload(self.domain, skew=self.skew).stream(start, count)
 
 
+class Endless:
+    """A workload whose stream begins anew when it has ended; batches are of one size."""
+
+    def __init__(self, load: Any) -> None:
+        self.load = load
+        self.key, self.on, self.master = load.key, load.on, load.master
+
+    def stream(self, start: int, count: int) -> pa.RecordBatch:
+        """As the workload's own, as long as that goes."""
+        whole = max(1, self.load.stream_rows // count)
+        return self.load.stream(start // count % whole * count, min(count, self.load.stream_rows))
+
+
 def there(name: str) -> bool:
-    """Is there a workload of this name?"""
-    return name in getattr(semistream.workloads, "WORKLOADS", {})
+    """Is there a workload of this name, and all that it needs?"""
+    if name not in getattr(semistream.workloads, "WORKLOADS", {}):
+        return False
+    if name == "tpch":
+        try:
+            importlib.import_module("semistream.workloads.tpch_tables").find_program()
+        except SemistreamError:
+            return False
+    return True
 
 
-def load_of(params: dict[str, Any]) -> Any:
+def load_of(params: dict[str, Any], root: Path) -> Any:
     """The workload of a cell; None for the plain one, which `bench joins` runs too."""
     name = params["workload"]
     if name == "zipf":
         return None
     if name == "many":
         return ManyToMany(params["rows"], params["domain"], params["skew"], params["master_skew"])
-    return semistream.workloads.WORKLOADS[name](**params["options"])  # type: ignore[attr-defined]
+    place = {"directory": root / "tpch"} if name == "tpch" else {}
+    kinds: dict[str, Any] = getattr(semistream.workloads, "WORKLOADS", {})
+    load = kinds[name](**params["options"], **place)
+    return load if load.stream_rows is None else Endless(load)
 
 
 @dataclass(frozen=True)
@@ -75,13 +108,12 @@ class LabData(BenchData):
     @property
     def load(self) -> Any:
         """The generator that the master comes from."""
-        return load_of(self.params) or super().load
+        return load_of(self.params, self.root) or super().load
 
     @property
-    def key(self) -> str:
-        """The master's key column."""
-        key = self.load.key if self.params["workload"] != "zipf" else "key"
-        return key if isinstance(key, str) else key[0]
+    def key(self) -> list[str]:
+        """The master's key columns."""
+        return ["key"] if self.params["workload"] == "zipf" else list(self.load.key)
 
     @property
     def directory(self) -> Path:
@@ -91,23 +123,27 @@ class LabData(BenchData):
             return super().directory
         if params["workload"] == "many":
             return self.root / f"many-{self.rows}-{params['domain']}-{params['master_skew']:g}"
-        options = "-".join(f"{name}{value}" for name, value in sorted(params["options"].items()))
+        options = "-".join(f"{value}" for _, value in sorted(params["options"].items()))
         return self.root / f"{params['workload']}-{options}"
 
 
-def weather(scale: Any) -> tuple[dict[str, Any], str]:
+def weather(scale: Scale) -> tuple[dict[str, Any], str]:
     """Parameters of the cloud reports at a scale, and what a reader must know of them."""
     rows = min(scale.rows, 20_000_000)
     if there("weather"):
-        note = "The cloud reports are generated in their format; the originals cannot be shipped."
-        return scale.cell(workload="weather", rows=rows, options={"rows": rows}), note
+        note = "The cloud reports are generated in the format of the originals, which cannot be shipped."
+        return scale.cell(workload="weather", rows=rows, skew=0.5, options={"rows": rows}), note
     note = "The cloud reports' workload is not there yet: a Zipf stream over 36,000 values, many-to-many, stands in."
     return scale.cell(workload="many", rows=rows, domain=LONGITUDES, master_skew=0.5, skew=0.5), note
 
 
-def tpch(scale: Any, tables: str) -> tuple[dict[str, Any], str]:
-    """As `weather`, for two tables of TPC-H."""
+def tpch(scale: Scale, master: str) -> tuple[dict[str, Any], str]:
+    """As `weather`, for a master table of TPC-H and its stream."""
+    stream = {"customer": "orders", "partsupp": "lineitem"}[master]
     if there("tpch"):
-        factor = max(0.01, scale.rows / TPCH_ROWS[tables])
-        return scale.cell(workload="tpch", options={"tables": tables, "scale_factor": factor}), f"TPC-H, {tables}."
-    return scale.cell(), f"TPC-H's workload ({tables}) is not there yet: Zipf with skew 1 stands in."
+        factor = min(_MOST_FACTOR, max(0.01, scale.rows / _MASTER_ROWS[master]))
+        options = {"master_table": master, "scale_factor": round(factor, 4)}
+        note = f"TPC-H's {master} and {stream}, scale factor {options['scale_factor']:g}; its keys are uniform."
+        rows = round(_MASTER_ROWS[master] * factor)
+        return scale.cell(workload="tpch", rows=rows, skew=0.0, options=options), note
+    return scale.cell(), f"TPC-H ({master}, {stream}) or its generator is not there yet: Zipf with skew 1 stands in."

@@ -1,0 +1,40 @@
+"""The verdicts as Markdown tables, for a page of documentation: a line for every statement of a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from semistream.lab.papers import SUITES
+from semistream.lab.papers.claims import verdict
+from semistream.lab.papers.page import MARKS, figures_of
+from semistream.lab.results import Results, grouped
+
+
+def write_summary(directory: Path) -> Path:
+    """Make ``summary.md`` from the results of a directory."""
+    target = directory / "summary.md"
+    target.write_text(make_summary(Results.load(directory)), encoding="utf-8")
+    return target
+
+
+def make_summary(results: Results) -> str:
+    """A table a suite; reasons stand below it, once each."""
+    groups = grouped(line for line in results.done if line["suite"] == "lab")
+    text = ""
+    for suite in SUITES.values():
+        drawn = figures_of(suite, groups)
+        text += f"### {suite.title}\n\n| figure | stated | seen | |\n|---|---|---|---|\n"
+        reasons: dict[str, list[str]] = {}
+        for one in drawn:
+            for claim in one.figure.claims:
+                seen = claim.check(one)
+                text += f"| {one.figure.name} | {claim.text} | {seen.text} | {MARKS[seen.state]} |\n"
+                if seen.state in ("smaller", "differs") and claim.because:
+                    reasons.setdefault(claim.because, []).append(one.figure.name)
+        text += "\n"
+        for reason, names in reasons.items():
+            text += f"- {', '.join(dict.fromkeys(names))}: {reason}.\n"
+        states = [verdict(one).state for one in drawn]
+        good = states.count("reproduced")
+        text += f"\n{good} of {len(states)} figures reproduced.\n\n"
+    return text
