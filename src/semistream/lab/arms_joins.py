@@ -21,6 +21,7 @@ from semistream.lab.arms_core import checksum_of, load_code
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.memory import MemorySampler, give_back_memory
+from semistream.lab.predicting import predicted
 from semistream.lab.streams import Feed, Limits, waits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -56,8 +57,11 @@ class Setting:
         kind: Any = JOINS[algorithm]
         if "settings" in params:
             settings = kind.settings_type(**params["settings"])
-        if "buffer_share" in params:  # an attribute of the class, which its cost model reads too
-            kind = type(kind.__name__, (kind,), {"buffer_share": params["buffer_share"]})
+        share = params.get("buffer_share")
+        if share is not None and hasattr(kind.settings_type, "buffer_share"):
+            settings = kind.settings_type(buffer_share=share)
+        elif share is not None:  # an attribute of the class, which its cost model reads too
+            kind = type(kind.__name__, (kind,), {"buffer_share": share})
         plan = JoinPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
         return Setting(kind, settings, store, plan)
 
@@ -65,15 +69,6 @@ class Setting:
         """The join."""
         given = (self.store, self.plan, budget)
         return self.kind(*given) if self.settings is None else self.kind(*given, self.settings)
-
-    def predicted(self, memory_bytes: int, skew: float) -> dict[str, Any]:
-        """What the cost model says, as a result names it."""
-        said = self.kind.predict(self.store, self.plan, memory_bytes, skew)
-        return {
-            "predicted_rows_per_second": said.rows_per_second,
-            "predicted_hit_ratio": said.hit_ratio,
-            "predicted_tuples_per_read": getattr(said, "tuples_per_read", None),
-        }
 
 
 def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True) -> dict[str, Any]:
@@ -118,5 +113,5 @@ def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True
         "pss_growth_bytes": sampler.usage.growth,
         "workers": 1,
         **waited,
-        **setting.predicted(join.budget.total, params["skew"]),
+        **predicted(setting.kind, setting.settings, store, setting.plan, join.budget.total, params),
     }

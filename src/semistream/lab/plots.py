@@ -91,8 +91,13 @@ def lines(
 
 
 @contextmanager
-def figure(height: float, salt: str, width: float = 6.0, png: Path | None = None) -> Iterator[tuple[Any, io.StringIO]]:
-    """Axes to draw on; afterwards the text holds the picture as SVG, and the file, if one is named, as PNG."""
+def figure(
+    height: float, salt: str, panels: int = 1, *, width: float = 6.0, png: Path | None = None
+) -> Iterator[tuple[Any, io.StringIO]]:
+    """Axes to draw on, several if there are several panels; afterwards the text holds the picture as SVG.
+
+    A file that is named gets it as PNG.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -105,13 +110,13 @@ def figure(height: float, salt: str, width: float = 6.0, png: Path | None = None
     }
     drawn, text = io.StringIO(), io.StringIO()
     with mpl.rc_context(settings):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        yield figure.add_subplot(), text
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(drawing)
+        yield drawing.subplots(panels), text
+        drawing.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
         if png is not None:
             png.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(png, format="png", dpi=100, metadata={"Software": None})
+            drawing.savefig(png, format="png", dpi=100, metadata={"Software": None})
     svg = drawn.getvalue()
     text.write(svg[svg.index("<svg") :])
 

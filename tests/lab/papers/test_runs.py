@@ -30,7 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_join_is_measured_in_segments_beside_its_prediction(data: Path) -> None:
-    result = arms.run(cell("sscj"), data)
+    result = arms.run(cell("sscj", arrival_batch=200, seconds=1.0), data)
     assert result["tuples_per_page"] > 1
     assert result["predicted_rows_per_second"] > 0
     assert 0 < result["processing_seconds"] <= result["wait_seconds"]

@@ -35,7 +35,7 @@ def number(value: float, measure: str) -> str:
 
 def _lines(drawn: Drawn, panel: Panel, png: Path | None) -> str:
     figure = drawn.figure
-    with plots.figure(_HEIGHT, _salt(drawn, panel), _WIDTH, png) as (axes, text):
+    with plots.figure(_HEIGHT, _salt(drawn, panel), width=_WIDTH, png=png) as (axes, text):
         for order, arm in enumerate(figure.arms):
             color = _COLORS[order % len(_COLORS)]
             found = _points(drawn, arm, panel.measure)
@@ -68,7 +68,7 @@ def _bars(drawn: Drawn, panel: Panel, png: Path | None) -> str:
     if not panel.model:
         found.sort(key=lambda one: -one[1])
     thickness = 0.38 if panel.model else 0.7
-    with plots.figure(1.0 + 0.44 * len(found), _salt(drawn, panel), _WIDTH, png) as (axes, text):
+    with plots.figure(1.0 + 0.44 * len(found), _salt(drawn, panel), width=_WIDTH, png=png) as (axes, text):
         largest = 0.0
         for place, (arm, value) in enumerate(found):
             said = drawn.value(arm, label, panel.model) if panel.model else None
@@ -104,7 +104,7 @@ def _surface(drawn: Drawn, panel: Panel, png: Path | None) -> str:
         value = drawn.value(arm, label, panel.measure)
         if value is not None:
             values[rows.index(row), columns.index(column)] = value
-    with plots.figure(_HEIGHT, _salt(drawn, panel), _WIDTH, png) as (axes, text):
+    with plots.figure(_HEIGHT, _salt(drawn, panel), width=_WIDTH, png=png) as (axes, text):
         axes.imshow(values, cmap="Blues", aspect="auto", origin="lower", vmin=0)
         middle = float(np.nanmax(values)) * 0.6
         top = np.unravel_index(np.nanargmax(values), values.shape)
