@@ -47,7 +47,7 @@ class Limits:
             rows=int(min(MOST_MEASURED, _MOST_A_SECOND * seconds)),
             warm_seconds=params["warm_seconds"],
             seconds=seconds,
-            batch_rows=params.get("arrival_batch", BATCH),
+            batch_rows=params.get("stream_batch", BATCH),
         )
 
     def batches(self, load: Any) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from semistream.lab.papers.claims import Claim
 from semistream.lab.results import Group
@@ -18,6 +18,7 @@ from semistream.lab.suites import Place
 
 PAPER_ROW_BYTES = 120
 STORE_ROW_BYTES = 134  # a row in our store, page headers and spare room included
+Value = TypeVar("Value")
 Kind = Literal["lines", "bars", "surface"]
 
 
@@ -39,6 +40,10 @@ class Scale:
     def memory(self, paper_bytes: float) -> int:
         """A budget that is to our R as the paper's is to its own."""
         return round(paper_bytes / PAPER_ROW_BYTES * STORE_ROW_BYTES * self.rows / self.paper_rows)
+
+    def some(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """All values of an axis, or in a quick run the first, the middle and the last."""
+        return tuple(values) if self.name == "full" else (values[0], values[len(values) // 2], values[-1])
 
     def cell(self, **more: Any) -> dict[str, Any]:
         """Parameters of a cell; skew 1 over shuffled keys and a tenth of R, unless they say otherwise."""

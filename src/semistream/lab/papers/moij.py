@@ -17,7 +17,7 @@ NAMES = {
     "sscj_half": "CJ, half cache",
 }
 _TUNED = "CJ has a cache of three tenths here, which is tuned for this skew; where it is not (half), MOIJ's lead grows"
-_TARGETS = (4, 8, 12, 16)  # stream tuples a page
+_TARGETS = (4, 8, 16)  # stream tuples a page
 _LEAST = "memory_bytes"
 
 
@@ -58,7 +58,7 @@ def _memory_by_rate(scale: Scale) -> Figure:
 def _memory_by_size(scale: Scale) -> Figure:
     points = [
         Point(short(rows), {**_search(scale, rows), "target": 8})
-        for rows in (scale.size(1e6 * millions) for millions in MILLIONS[::2])
+        for rows in (scale.size(1e6 * millions) for millions in scale.some(MILLIONS))
     ]
     return Figure(
         "6b",
@@ -115,7 +115,7 @@ def _by_skew(scale: Scale) -> Figure:
         "7c",
         "Service rate by skew of the stream",
         "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in SKEWS),
+        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS)),
         _RATES,
         "MOIJ is ahead as soon as there is skew, about 2 times CJ at skew 1.",
         (

@@ -11,7 +11,7 @@ ARMS = ("pcsrj", "pcsrj_one")
 NAMES = {"pcsrj": "PCSRJ, two nodes", "pcsrj_one": "CACHEJOIN, one node"}
 _FIXED = 50e6  # bytes
 _BUDGETS = (50e6, 100e6, 150e6, 200e6)
-_SKEWS = (0.0, 0.5, 0.75, 1.0)
+_SKEWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _R = "rows_per_second"
 _TWO_CORES = (
     "nodes are processes on two cores, and the process that splits the stream needs its share of them; a quick run's "
@@ -34,7 +34,7 @@ def figures(scale: Scale) -> list[Figure]:
 
 
 def _by_size(scale: Scale) -> Figure:
-    rows = [scale.size(1e6 * millions) for millions in (1, 2, 4, 8)]
+    rows = [scale.size(1e6 * millions) for millions in scale.some((1, 2, 4, 8))]
     return Figure(
         "3a",
         "Service rate by the size of R",
@@ -51,7 +51,7 @@ def _by_size(scale: Scale) -> Figure:
 
 
 def _by_memory(name: str, scale: Scale, rows: int, stated: tuple[float, float]) -> Figure:
-    budgets = [scale.memory(size) for size in _BUDGETS]
+    budgets = [scale.memory(size) for size in scale.some(_BUDGETS)]
     return Figure(
         name,
         f"Service rate by memory, {short(rows)} rows",
@@ -73,7 +73,7 @@ def _by_skew(name: str, scale: Scale, rows: int) -> Figure:
         name,
         f"Service rate by skew of the stream, {short(rows)} rows",
         "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(rows=rows, memory=memory, skew=skew)) for skew in _SKEWS),
+        tuple(Point(f"{skew:g}", scale.cell(rows=rows, memory=memory, skew=skew)) for skew in scale.some(_SKEWS)),
         ARMS,
         "Two nodes are ahead as soon as there is skew, about 1.65 times at skew 1.",
         (

@@ -30,9 +30,9 @@ def run(cell: Cell) -> dict[str, Any]:
     strategy, master_skew = ARMS[cell.arm]
     begun = time.perf_counter()
     domain = params["rows"]
-    # The master's frequencies: as many rows as values, drawn by Zipf's law; popular values are popular on both sides.
-    drawn = ZipfWorkload(domain, skew=master_skew, seed=99, shuffled=False).keys(0, domain)
-    matches = np.bincount(drawn, minlength=domain)
+    # As Zipf's law says, not as drawn from it: chance alone would make the values of a uniform R differ. Popular values
+    # are popular on both sides.
+    matches = np.arange(1, domain + 1) ** -master_skew
     arriving = round(params["speed"] * _INTERVAL)
     shares = []
     for number in range(_STREAMS):
@@ -48,12 +48,12 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _kept(strategy: str, stream: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _kept(strategy: str, stream: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Matches of the w tuples that are taken from each interval."""
     if importlib.util.find_spec("semistream.shedding") is not None:
         chosen = importlib.import_module("semistream.shedding").STRATEGIES[strategy]()
         chance = np.random.default_rng(1)
-        rows = [chosen.keep(len(one), _INTERVAL, one.astype(np.float64), chance).rows for one in stream]
+        rows = [chosen.keep(len(one), _INTERVAL, one, chance).rows for one in stream]
         return np.take_along_axis(stream, np.array(rows), axis=1)
     if strategy == "topw":
         return np.partition(stream, stream.shape[1] - _INTERVAL, axis=1)[:, -_INTERVAL:]

@@ -77,7 +77,7 @@ def _by_skew(scale: Scale) -> Figure:
         "4c",
         "Service rate by skew of the stream",
         "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in SKEWS),
+        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS)),
         ARMS,
         "SSCJ gains with skew, about 3 times HYBRIDJOIN at 1; the MESHJOINs do not; at 0 SSCJ is slightly below them.",
         (
@@ -122,8 +122,8 @@ def _processing(scale: Scale) -> Figure:
 
 
 def _waiting(scale: Scale) -> Figure:
-    rates = (25_000, 50_000, 100_000, 200_000) if scale.name == "quick" else (10_000, 25_000, 50_000, 100_000)
-    points = [Point(short(rate), scale.cell(arrival=rate, arrival_batch=1_000)) for rate in rates]
+    rates = scale.some((25_000, 50_000, 100_000, 150_000, 200_000))
+    points = [Point(short(rate), scale.cell(arrival=rate, stream_batch=1_000)) for rate in rates]
     return Figure(
         "5b",
         "Waiting time by arrival rate",
@@ -141,7 +141,7 @@ def _waiting(scale: Scale) -> Figure:
 
 def sizes(scale: Scale) -> tuple[Point, ...]:
     """|R| as SSCJ and MOIJ vary it, at a fixed memory."""
-    rows = [scale.size(1e6 * millions) for millions in MILLIONS]
+    rows = [scale.size(1e6 * millions) for millions in scale.some(MILLIONS)]
     return tuple(Point(short(n), scale.cell(rows=n, memory=scale.memory(FIXED))) for n in rows)
 
 

@@ -98,7 +98,7 @@ def _by_pinned(scale: Scale) -> Figure:
 
 
 def _by_size(scale: Scale) -> Figure:
-    rows = [scale.size(1e6 * millions) for millions in (0.5, 1, 2, 4)]
+    rows = [scale.size(1e6 * millions) for millions in scale.some((0.5, 1, 2, 4))]
     memory = scale.memory(_FIXED)
     return Figure(
         "6a",
@@ -113,7 +113,7 @@ def _by_size(scale: Scale) -> Figure:
 
 
 def _by_memory(scale: Scale) -> Figure:
-    budgets = [scale.memory(size) for size in (50e6, 100e6, 150e6, 200e6)]
+    budgets = [scale.memory(size) for size in scale.some((50e6, 100e6, 150e6, 200e6))]
     return Figure(
         "6b",
         "Service rate by memory",
