@@ -51,9 +51,14 @@ def run(
         int | None,
         typer.Option("--rows", help="Rows of the largest R; budgets follow.", show_default="by suite, see list"),
     ] = None,
-    cached: Annotated[
-        bool, typer.Option("--cached", help="Read through the system's page cache, not with O_DIRECT.")
-    ] = False,
+    direct: Annotated[
+        bool | None,
+        typer.Option(
+            "--direct/--cached",
+            help="Read R past the system's page cache (O_DIRECT), or through it.",
+            show_default="cached quick, direct full",
+        ),
+    ] = None,
 ) -> None:
     """Run the experiments of a paper; what is done already is not run again.
 
@@ -80,7 +85,7 @@ def run(
             scale="quick" if quick else "full",
             repetitions=repetitions,
             figures=chosen,
-            direct=not cached,
+            direct=direct,
             rows=rows,
         )
         for name in (SUITES if suite == "all" else (suite,))

@@ -61,7 +61,7 @@ def test_best() -> None:
 @pytest.mark.parametrize("last, seen", [(2.0, "rises"), (1.0, "stays"), (0.5, "falls")])
 def test_trend(last: float, seen: str) -> None:
     figure = drawn({"a": [1.0, 7.0, last]})
-    states = {wanted: trend("a", wanted)(figure).state for wanted in ("rises", "stays", "falls")}  # type: ignore[arg-type]
+    states = {wanted: trend("a", wanted)(figure).state for wanted in ("rises", "stays", "falls")}
     assert {wanted for wanted, state in states.items() if state == "reproduced"} == {seen}
 
 

@@ -23,7 +23,7 @@ class LabRun:
     scale: str = "quick"
     repetitions: int = 1
     figures: tuple[str, ...] = ()
-    direct: bool = True
+    direct: bool | None = None
     rows: int | None = None
     timeout_seconds: float = 6 * 3600.0
 
@@ -59,7 +59,7 @@ class LabRun:
         parts += [f"--figures {','.join(self.figures)}"] if self.figures else []
         parts += [f"--repetitions {self.repetitions}"] if self.repetitions > 1 else []
         parts += [f"--rows {self.rows}"] if self.rows else []
-        parts += [] if self.direct else ["--cached"]
+        parts += [] if self.direct is None else ["--direct" if self.direct else "--cached"]
         return " ".join(parts)
 
     def prepare(self, note: Callable[[str], None]) -> None:

@@ -34,13 +34,13 @@ def figures(scale: Scale) -> list[Figure]:
     """All of them."""
     memory = tuple(Point(share, scale.cell(memory=share)) for share in MEMORY)
     skew = tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS))
-    centre = (Point("10%", scale.cell()),)
+    past = (Point("10%", scale.cell(direct=True)),)
     cached = (Point("10%", scale.cell(direct=False)),)
     return [
         _figure("1", "Service rate by memory", "memory, share of R", memory),
         _figure("2", "Service rate by the size of R", "rows of R", sizes(scale)),
         _figure("3", "Service rate by skew of the stream", "skew of the stream", skew),
-        _everybody("4", "Every join, past the page cache", centre),
+        _everybody("4", "Every join, past the page cache (O_DIRECT)", past),
         _everybody("5", "Every join, out of the page cache", cached),
     ]
 
