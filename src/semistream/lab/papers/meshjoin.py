@@ -52,7 +52,9 @@ def _model(scale: Scale) -> Figure:
 
 
 def _memory(scale: Scale) -> Figure:
-    points = [Point(share, scale.cell(memory=share, skew=0.5, buffer_share=_OPTIMISED)) for share in _MEMORY]
+    points = [
+        Point(share, scale.cell(memory=share, skew=0.5, buffer_share=_OPTIMISED)) for share in scale.some(_MEMORY)
+    ]
     return Figure(
         "10b",
         "MESHJOIN and INL: rate by memory",
@@ -73,7 +75,7 @@ def _memory(scale: Scale) -> Figure:
 
 def _skew(scale: Scale) -> Figure:
     rows = min(scale.rows, 3_500_000)
-    skews = (0.1, 0.4, 0.7, 1.0)
+    skews = scale.some((0.1, 0.3, 0.5, 0.7, 1.0))
     points = [
         Point(
             f"{skew:g}",
@@ -108,7 +110,9 @@ def _skew(scale: Scale) -> Figure:
 
 def _weather(scale: Scale) -> Figure:
     params, note = workload.weather(scale)
-    points = [Point(share, {**params, "memory": share, "buffer_share": _OPTIMISED}) for share in _MEMORY[1:]]
+    points = [
+        Point(share, {**params, "memory": share, "buffer_share": _OPTIMISED}) for share in scale.some(_MEMORY[1:])
+    ]
     return Figure(
         "10d",
         "MESHJOIN and INL: rate by memory, cloud reports",

@@ -31,8 +31,8 @@ def figures(scale: Scale) -> list[Figure]:
         _by_memory(scale),
         _by_size(scale),
         _by_skew(scale),
-        _data("7d", "TPC-H", tpch, tpch_note, 1.8),
-        _data("7e", "cloud reports", weather, weather_note, None),
+        _data(scale, "7d", "TPC-H", tpch, tpch_note, 1.8),
+        _data(scale, "7e", "cloud reports", weather, weather_note, None),
         validation("7f", scale, ARMS, NAMES, "section VII.C, figure 7(f)"),
     ]
 
@@ -82,7 +82,7 @@ def _by_memory(scale: Scale) -> Figure:
         "7a",
         "Service rate by memory",
         "memory, share of R",
-        tuple(Point(share, scale.cell(memory=share)) for share in MEMORY),
+        tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY)),
         _RATES,
         "MOIJ is about 1.5 times CJ at 1 % memory and 2 times at 10 %.",
         (
@@ -126,7 +126,7 @@ def _by_skew(scale: Scale) -> Figure:
     )
 
 
-def _data(name: str, data: str, params: dict[str, object], note: str, stated: float | None) -> Figure:
+def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: str, stated: float | None) -> Figure:
     where = f"section VII.B.4, figure {name}"
     ahead = Claim("ahead of CJ at every memory", where, best("moij", ["sscj"]), _TUNED)
     there = Claim(f"{stated}× CJ at 10 %", where, ratio(*ARMS, stated or 1, -1), _TUNED)
@@ -134,7 +134,7 @@ def _data(name: str, data: str, params: dict[str, object], note: str, stated: fl
         name,
         f"Service rate by memory, {data}",
         "memory, share of R",
-        tuple(Point(share, {**params, "memory": share}) for share in MEMORY),
+        tuple(Point(share, {**params, "memory": share}) for share in scale.some(MEMORY)),
         ARMS,
         "MOIJ is ahead at every memory" + (f", about {stated} times CJ at 10 %." if stated else "."),
         (ahead, there) if stated else (ahead,),

@@ -31,8 +31,8 @@ def figures(scale: Scale) -> list[Figure]:
         _by_memory(scale),
         _by_size(scale),
         _by_skew(scale),
-        _data("4d", "TPC-H", tpch, tpch_note),
-        _data("4e", "cloud reports", weather, weather_note),
+        _data(scale, "4d", "TPC-H", tpch, tpch_note),
+        _data(scale, "4e", "cloud reports", weather, weather_note),
         _processing(scale),
         _waiting(scale),
         validation("6", scale, ARMS, NAMES, "section 5.2, figure 6"),
@@ -44,7 +44,7 @@ def _by_memory(scale: Scale) -> Figure:
         "4a",
         "Service rate by memory",
         "memory, share of R",
-        tuple(Point(share, scale.cell(memory=share)) for share in MEMORY),
+        tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY)),
         ARMS,
         "SSCJ is up to 3 times HYBRIDJOIN at 1 % memory and up to 4.5 times at 10 %; far above the two MESHJOINs.",
         (
@@ -91,12 +91,12 @@ def _by_skew(scale: Scale) -> Figure:
     )
 
 
-def _data(name: str, data: str, params: dict[str, object], note: str) -> Figure:
+def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: str) -> Figure:
     return Figure(
         name,
         f"Service rate by memory, {data}",
         "memory, share of R",
-        tuple(Point(share, {**params, "memory": share}) for share in MEMORY),
+        tuple(Point(share, {**params, "memory": share}) for share in scale.some(MEMORY)),
         ARMS,
         "SSCJ is ahead of the other three at every memory.",
         (Claim("ahead at every memory", f"section 5.2, figure {name}", best("sscj", ARMS[1:])),),

@@ -32,7 +32,7 @@ _SCANS = "on a uniform stream no cache helps, and whoever lets tuples wait longe
 
 def figures(scale: Scale) -> list[Figure]:
     """All of them."""
-    memory = tuple(Point(share, scale.cell(memory=share)) for share in MEMORY)
+    memory = tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY))
     skew = tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS))
     past = (Point("10%", scale.cell(direct=True)),)
     cached = (Point("10%", scale.cell(direct=False)),)

@@ -170,4 +170,5 @@ SUITE = Suite(
     "Naeem: Tuned X-HYBRIDJOIN for near-real-time data warehousing",
     2_000_000,
     figures,
+    quick=200_000,
 )
