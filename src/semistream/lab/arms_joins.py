@@ -6,6 +6,7 @@ A run is one stream (see `streams`). Then a short stream is joined and checked: 
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,15 +72,20 @@ class Setting:
         return self.kind(*given) if self.settings is None else self.kind(*given, self.settings)
 
 
-def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True) -> dict[str, Any]:
-    """Run one cell in this process, on the papers' Zipf stream or on another load."""
+def run(
+    cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True, sampled: bool = True
+) -> dict[str, Any]:
+    """Run one cell in this process, on the papers' Zipf stream or on another load.
+
+    With ``sampled`` the process's memory is watched, and the stream made beforehand so as not to count in it.
+    """
     params = cell.params
     plain = load is None
     load = load or ZipfWorkload(params["rows"], skew=params["skew"], shuffled=params["layout"] == "shuffled")
     store = MasterStore.open(data.store(), direct=bool(params.get("direct")))
     limits = Limits.of(params)
     batches: Any = limits.batches(load)
-    if plain and limits.warm_rows + limits.rows <= MOST_HELD:
+    if plain and (sampled or cell.arm.startswith("pcsrj")) and limits.warm_rows + limits.rows <= MOST_HELD:
         batches = list(batches)
     first = load.stream(0, 1)
     pa.set_cpu_count(1)
@@ -87,8 +93,9 @@ def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True
     give_back_memory()
     columns = enriched(params["columns"]) if plain else getattr(load, "columns", None)
     setting = Setting.of(cell, store, first.schema, "key" if plain else load.on, columns)
-    with MemorySampler(os.getpid()) as sampler:
-        sampler.mark_idle()
+    with MemorySampler(os.getpid()) if sampled else nullcontext() as sampler:
+        if sampler is not None:
+            sampler.mark_idle()
         join = setting.join(Budget(params["memory"], whole=store.bytes))
         feed = Feed(join, batches, limits, params.get("arrival"))
         if hasattr(join, "nodes"):  # nodes tell what they counted when a stream ends: so two streams
@@ -110,7 +117,7 @@ def run(cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True
         "checksum": checks,
         "peak_bytes": join.stats.peak_bytes,
         "budget_bytes": join.budget.total,
-        "pss_growth_bytes": sampler.usage.growth,
+        "pss_growth_bytes": None if sampler is None else sampler.usage.growth,
         "workers": 1,
         **waited,
         **predicted(setting.kind, setting.settings, store, setting.plan, join.budget.total, params),

@@ -36,7 +36,8 @@ def prepare(params: dict[str, Any], root: Path) -> None:
 
 
 def _measured(cell: Cell, data: LabData) -> dict[str, Any]:
-    result = arms_joins.run(cell, data, load_of(cell.params, data.root), one_match=cell.params["workload"] == "zipf")
+    plain = cell.params["workload"] == "zipf"
+    result = arms_joins.run(cell, data, load_of(cell.params, data.root), one_match=plain, sampled=False)
     if cell.arm == "tuned_xhybrid" and cell.params["layout"] == "sorted":
         result |= tuned_model(cell, data, result)
     return result

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from semistream.lab.plots import short
+
 if TYPE_CHECKING:
     from semistream.lab.papers.figures import Drawn
 
@@ -131,7 +133,7 @@ def trend(
             return NOTHING
         change = found[-1] / found[0]
         seen = "rises" if change > 1.15 else "falls" if change < 0.87 else "stays"
-        text = f"{drawn.figure.name_of(arm)}: from {found[0]:,.3g} to {found[-1]:,.3g} ({change:.2f}×)"
+        text = f"{drawn.figure.name_of(arm)}: from {short(found[0])} to {short(found[-1])} ({change:.2f}×)"
         return Seen(text, "reproduced" if seen == wanted else "differs")
 
     return check
@@ -158,14 +160,14 @@ def close(measure: str, model: str, within: float) -> Callable[[Drawn], Seen]:
         for (arm, _), group in drawn.found.items():
             said, seen = group.median(model), group.median(measure)
             if said and seen:
-                errors.setdefault(arm, []).append(abs(said / seen - 1))
+                errors.setdefault(arm, []).append(said / seen)
         if not errors:
             return Seen("the model gives no such figure", "not measured")
-        worst = {arm: statistics.median(values) for arm, values in errors.items()}
-        text = ", ".join(f"{drawn.figure.name_of(arm)} {value:.0%} off" for arm, value in worst.items())
-        near = sum(value <= within for value in worst.values())
-        state: State = "reproduced" if near == len(worst) else "smaller" if near * 2 >= len(worst) else "differs"
-        return Seen(f"{text} (median; within {within:.0%} wanted)", state)
+        middle = {arm: statistics.median(values) for arm, values in errors.items()}
+        text = ", ".join(f"{drawn.figure.name_of(arm)} {_error(value)}" for arm, value in middle.items())
+        near = sum(abs(value - 1) <= within for value in middle.values())
+        state: State = "reproduced" if near == len(middle) else "smaller" if near * 2 >= len(middle) else "differs"
+        return Seen(f"the model says, against the measured: {text} (wanted: within {within:.0%})", state)
 
     return check
 
@@ -196,6 +198,10 @@ def reaches(arm: str, label_at: int, measure: str, least: float, form: str = ".0
         return Seen(format(value, form), "reproduced" if value >= least else "differs")
 
     return check
+
+
+def _error(value: float) -> str:
+    return f"{value:.2g}×" if value > 2 or value < 0.5 else f"{value - 1:+.0%}"
 
 
 def _ratios(drawn: Drawn, above: str, below: str, labels: Iterable[str], measure: str) -> list[float]:

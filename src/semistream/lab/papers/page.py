@@ -123,7 +123,7 @@ def _figure(suite: Suite, drawn: Drawn, pictures: Path | None) -> str:
     text += f"<p class=says><b>{_whose(suite)}:</b> {escape(figure.says)}</p>"
     text += f"<p class='verdict {kind}'><b>{MARKS[found.state]}</b> {escape(found.words)}.</p>"
     if figure.note:
-        text += f"<p class=note>{escape(figure.note)}</p>"
+        text += f"<p class=says><b>Note:</b> {escape(figure.note)}</p>"
     pictures_text = "".join(
         f"<div>{picture}</div>"
         for panel in figure.panels

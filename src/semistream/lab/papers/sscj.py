@@ -159,7 +159,7 @@ def validation(name: str, scale: Scale, arms: tuple[str, ...], names: dict[str, 
                 "calculated and measured cost are close: rate",
                 where,
                 close("rows_per_second", "predicted_rows_per_second", 0.3),
-                "the models count reads well but know the processor's cost of a tuple only roughly",
+                "the models' seconds are those of an idle machine, and rough",
             ),
             Claim(
                 "calculated and measured cost are close: tuples a read",
