@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semistream.lab.cells import Cell
-    from semistream.lab.suites import Run, Settings
+    from semistream.lab.suites import Settings
 
 bench = typer.Typer(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
@@ -221,63 +219,9 @@ def run_suite(settings: Settings, console: Console) -> None:
     """Prepare, run with a progress bar, report."""
     from semistream.lab import suites
     from semistream.lab.report import write_report
+    from semistream.lab.running import run_cells
 
     run_cells(settings, suites.cells(settings), partial(suites.prepare, settings), write_report, console)
-
-
-def run_cells(
-    run: Run,
-    cells: Sequence[Cell],
-    prepare: Callable[[Callable[[str], None]], None],
-    write: Callable[[Path], Path],
-    console: Console,
-) -> None:
-    """Prepare the data, run what is missing with a bar that says how much time is left, write the report."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from semistream.lab import suites
-    from semistream.lab.results import Results, cell_of
-
-    results = Results.load(run.out)
-    waiting = suites.missing(cells, results)
-    # Time left follows from the last minutes' cells; it is shown beside the time that has passed.
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, speed_estimate_period=600) as progress:
-        task = progress.add_task("data", total=len(cells), completed=len(cells) - len(waiting))
-        prepare(lambda note: progress.update(task, description=note))
-
-        def show(cell: Cell, result: dict[str, Any]) -> None:
-            said = "[red]failed[/]        " if "error" in result else f"{result['rows_per_second']:>12,.0f} rows/s"
-            progress.console.print(f"{said}  {cell.label}", highlight=False)
-            if "error" in result:
-                progress.console.print(result["error"], style="red", markup=False, highlight=False)
-            progress.update(task, advance=1)
-
-        try:
-            suites.run(run, waiting, results, lambda cell: progress.update(task, description=cell.label), show)
-        finally:
-            report_path = write(run.out)
-    print(report_path)
-    ours = {cell.key for cell in cells}
-    failed = [line for line in results.failed if cell_of(line).key in ours]
-    if failed:
-        console.print(
-            f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again"
-        )
-        raise typer.Exit(1)
 
 
 def _split(text: str | None) -> tuple[str, ...]:

@@ -70,11 +70,11 @@ def run(
     """
     from rich.console import Console
 
-    from semistream.lab.commands import run_cells
     from semistream.lab.data import default_directory
     from semistream.lab.papers import SUITES
     from semistream.lab.papers.page import write_page
     from semistream.lab.papers.runs import LabRun
+    from semistream.lab.running import run_cells
 
     chosen = tuple(part.strip() for part in figures.split(",") if part.strip()) if figures else ()
     runs = [

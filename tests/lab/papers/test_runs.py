@@ -7,15 +7,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from semistream.errors import ArgumentError
 from semistream.lab.cells import BenchmarkError, Cell
-from semistream.lab.papers import SUITES, arms
+from semistream.lab.papers import SUITES, arms, workload
 from semistream.lab.papers.models import tuned_tuples_per_read
 from semistream.lab.papers.runs import LabRun
-from semistream.lab.papers.workload import LabData, ManyToMany
+from semistream.lab.papers.workload import Endless, LabData, ManyToMany
 from semistream.lab.results import Group
+from semistream.workloads.zipf import ZipfWorkload
 from tests.test_cli import Run, run  # noqa: F401 - a fixture
 
 
@@ -142,3 +144,32 @@ def test_data_lie_apart_by_what_they_are(tmp_path: Path) -> None:
     assert many.directory != plain.directory
     with pytest.raises((ArgumentError, BenchmarkError)):
         LabRun("moij", tmp_path, tmp_path, scale="huge")
+
+
+class Finite:
+    """A workload whose stream ends, as a table does."""
+
+    key, on, stream_rows = ("key",), "key", 1_000
+
+    def master(self) -> Any:
+        return ZipfWorkload(100).master()
+
+    def stream(self, start: int, count: int) -> pa.RecordBatch:
+        assert 0 <= start <= start + count <= self.stream_rows
+        return ZipfWorkload(100).stream(start, count)
+
+
+def test_a_stream_that_ends_begins_anew() -> None:
+    load = Endless(Finite())
+    first, again = load.stream(0, 300), load.stream(900, 300)
+    assert again.equals(first)  # three batches of 300 fit; the fourth is the first again
+    assert load.stream(600, 300).equals(Finite().stream(600, 300))
+    assert load.stream(0, 5_000).num_rows == 1_000
+
+
+def test_a_data_set_or_its_stand_in() -> None:
+    scale = SUITES["moij"].scale("quick")
+    for params, note in (workload.weather(scale), workload.tpch(scale, "partsupp")):
+        there = params["workload"] in ("weather", "tpch")
+        assert there == workload.there(params["workload"])
+        assert there != ("stands in" in note)
