@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from semistream.lab.papers import SUITES
@@ -96,6 +98,14 @@ def test_a_verdict_names_the_reason() -> None:
     assert verdict(drawn(values, less)).words == "same direction, smaller, because it rains"
     assert verdict(drawn(values, good, missing)).words == "reproduced (1 of 2 statements not measured yet)"
     assert verdict(drawn(values, missing)).state == "not measured"
+
+
+def test_a_stand_in_proves_nothing() -> None:
+    good = Claim("a is twice b", "page 1", ratio("a", "b", 2.0, 0))
+    one = drawn({"a": [4.0], "b": [2.0]}, good)
+    one.figure = replace(one.figure, stand_in=True)
+    assert verdict(one).state == "not measured"
+    assert "1 of 1 statements hold" in verdict(one).words
 
 
 def test_reaches() -> None:

@@ -58,6 +58,10 @@ def verdict(drawn: Drawn) -> Verdict:
     known = [(claim, seen) for claim, seen in found if seen.state != "not measured"]
     if not known:
         return Verdict("not measured", "not run yet")
+    if drawn.figure.stand_in:
+        held = sum(seen.state == "reproduced" for _, seen in known)
+        words = f"only a stand-in for the data was run; on that, {held} of {len(known)} statements hold"
+        return Verdict("not measured", words)
     reasons = "; ".join(dict.fromkeys(claim.because for claim, seen in known if seen.state != "reproduced"))
     good = sum(seen.state == "reproduced" for _, seen in known)
     rest = (
@@ -84,9 +88,9 @@ def ratio(
             return NOTHING
         seen = min(values)
         text = f"{seen:.2f}×" if len(values) == 1 else f"{seen:.2f}× to {max(values):.2f}×"
-        also = [name for name in ("rows_per_second", "tuples_per_page") if name != measure]
+        also = [name for name in ("rows_per_second", "tuples_per_page") if name != measure and measure in _UNITS]
         others = [_ratios(drawn, above, below, labels, name) for name in also]
-        text += f" {_UNITS.get(measure, 'in ' + measure.replace('_', ' '))}"
+        text = f"{text} {_UNITS.get(measure, '')}".rstrip()
         text += "".join(f", {min(o):.2f}× {_UNITS[n]}" for n, o in zip(also, others, strict=True) if o)
         enough = seen >= ENOUGH * stated
         return Seen(text, "reproduced" if enough else "smaller" if seen > _CLEARLY else "differs")

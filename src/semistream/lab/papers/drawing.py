@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from semistream.budget import format_bytes
 from semistream.lab import plots
 from semistream.lab.papers.figures import Drawn, Panel
 
@@ -28,6 +29,8 @@ def number(value: float, measure: str) -> str:
     """A value in few characters."""
     if measure.endswith(("_share", "_kept", "_ratio")):
         return f"{value:.0%}"
+    if measure.endswith("_bytes"):
+        return format_bytes(value)
     if measure.endswith("_seconds"):
         return f"{value:.2g} s" if value >= 1 else f"{1e3 * value:.3g} ms" if value >= 1e-3 else f"{1e6 * value:.3g} µs"
     return plots.short(value)

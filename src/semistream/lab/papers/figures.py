@@ -93,7 +93,8 @@ class Figure:
     claims: tuple[Claim, ...]
     panels: tuple[Panel, ...] = (RATE, PAGES)
     kind: Kind = "lines"
-    note: str = ""  # what a reader must know: a stand-in, a departure
+    note: str = ""  # what a reader must know: a departure, what stands in for missing data
+    stand_in: bool = False  # its data are not the paper's, so it says nothing of the paper
     names: dict[str, str] = field(default_factory=dict)  # of arms, where the paper's differs
 
     def places(self) -> list[Place]:

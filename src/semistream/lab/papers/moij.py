@@ -139,6 +139,7 @@ def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: s
         "MOIJ is ahead at every memory" + (f", about {stated} times CJ at 10 %." if stated else "."),
         (ahead, there) if stated else (ahead,),
         note=note,
+        stand_in=workload.stands_in(params),
         names=NAMES,
     )
 

@@ -25,7 +25,7 @@ _WORDS = {
     "reproduced": "reproduced",
     "smaller": "with a smaller effect",
     "differs": "differ",
-    "not measured": "not run yet",
+    "not measured": "not run, or on a stand-in",
 }
 _STYLE = """
 body { max-width: 60rem; }

@@ -101,6 +101,7 @@ def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: s
         "SSCJ is ahead of the other three at every memory.",
         (Claim("ahead at every memory", f"section 5.2, figure {name}", best("sscj", ARMS[1:])),),
         note=note,
+        stand_in=workload.stands_in(params),
         names=NAMES,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from semistream.lab.papers import SUITES
-from semistream.lab.papers.claims import verdict
+from semistream.lab.papers.claims import Seen, verdict
 from semistream.lab.papers.page import MARKS, figures_of
 from semistream.lab.results import Results, grouped
 
@@ -28,6 +28,8 @@ def make_summary(results: Results) -> str:
         for one in drawn:
             for claim in one.figure.claims:
                 seen = claim.check(one)
+                if one.figure.stand_in:
+                    seen = Seen(f"{seen.text} (a stand-in for the data)", "not measured")
                 text += f"| {one.figure.name} | {claim.text} | {seen.text} | {MARKS[seen.state]} |\n"
                 if seen.state in ("smaller", "differs") and claim.because:
                     reasons.setdefault(claim.because, []).append(one.figure.name)

@@ -137,6 +137,11 @@ def weather(scale: Scale) -> tuple[dict[str, Any], str]:
     return scale.cell(workload="many", rows=rows, domain=LONGITUDES, master_skew=0.5, skew=0.5), note
 
 
+def stands_in(params: dict[str, Any]) -> bool:
+    """Are these the parameters of a stand-in for a data set?"""
+    return params["workload"] not in ("weather", "tpch")
+
+
 def tpch(scale: Scale, master: str) -> tuple[dict[str, Any], str]:
     """As `weather`, for a master table of TPC-H and its stream."""
     stream = {"customer": "orders", "partsupp": "lineitem"}[master]
