@@ -128,13 +128,16 @@ def test_wrong_parameters_are_named(run: Run, tmp_path: Path) -> None:  # noqa: 
         code, _, err = run(*asked)
         assert code == 2
         assert said in err
-    assert assert_list(run)
 
 
-def assert_list(run: Run) -> bool:  # noqa: F811
+def test_list_names_every_suite_and_every_stand_in(run: Run) -> None:  # noqa: F811
     code, out, _ = run("lab", "list")
     assert code == 0
-    return all(f"{name}:" in out for name in SUITES)
+    assert all(f"{name}:" in out for name in SUITES)
+    if not workload.there("weather"):
+        assert "stands in" in out
+    for command in ("list", "run", "report"):
+        assert f"semistream lab {command}" in run("lab", command, "--help")[1]
 
 
 def test_data_lie_apart_by_what_they_are(tmp_path: Path) -> None:
