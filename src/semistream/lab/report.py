@@ -230,13 +230,15 @@ def _notes(kind: str, title: str, items: Iterable[str]) -> str:
     return f"<div class={kind}><b>{title}</b><ul>{lines}</ul></div>" if lines else ""
 
 
+def is_busy(result: Result, environments: dict[str, Any]) -> bool:
+    """Were others at work on the machine when a cell began?"""
+    cores = environments.get(result.get("environment", ""), {}).get("cores", 1)
+    return bool(result.get("load_before", 0) > _BUSY * cores)
+
+
 def busy_note(results: list[Result], environments: dict[str, Any]) -> str:
     """Others at work on the machine spoil every figure: say so first."""
-    busy = [
-        result["load_before"]
-        for result in results
-        if result.get("load_before", 0) > _BUSY * environments.get(result["environment"], {}).get("cores", 1)
-    ]
+    busy = [result["load_before"] for result in results if is_busy(result, environments)]
     if not busy:
         return ""
     many = f"{len(busy)} of {len(results)} runs started at a load of {min(busy):.1f} to {max(busy):.1f}"

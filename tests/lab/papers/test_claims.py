@@ -94,8 +94,8 @@ def test_a_verdict_names_the_reason() -> None:
     assert verdict(drawn(values, good)).words == "reproduced"
     found = verdict(drawn(values, good, bad))
     assert found.state == "differs"
-    assert found.words == "differs in 1 of 2 statements, because the moon is full"
-    assert verdict(drawn(values, less)).words == "same direction, smaller, because it rains"
+    assert found.words == "differs in 1 of 2 statements, likely because the moon is full"
+    assert verdict(drawn(values, less)).words == "same direction, smaller, likely because it rains"
     assert verdict(drawn(values, good, missing)).words == "reproduced (1 of 2 statements not measured yet)"
     assert verdict(drawn(values, missing)).state == "not measured"
 
@@ -106,6 +106,19 @@ def test_a_stand_in_proves_nothing() -> None:
     one.figure = replace(one.figure, stand_in=True)
     assert verdict(one).state == "not measured"
     assert "1 of 1 statements hold" in verdict(one).words
+
+
+def test_times_of_a_busy_machine_are_not_judged() -> None:
+    timed = Claim("a is twice b in rate", "page 1", ratio("a", "b", 2.0, 0, "rows_per_second"))
+    counted = Claim("a is twice b", "page 1", ratio("a", "b", 2.0, 0))
+    rates: Values = {"a": [4.0], "b": [2.0]}
+    one = drawn(rates, timed, counted, rows_per_second=rates)
+    assert verdict(one).words == "reproduced"
+    for group in one.found.values():
+        group.results[0]["load_before"] = 7.0
+    assert timed.check(one).state == "not measured"
+    assert "2.00×" in timed.check(one).text
+    assert counted.check(one).state == "reproduced"
 
 
 def test_reaches() -> None:

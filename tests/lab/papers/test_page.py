@@ -64,7 +64,7 @@ def test_failures_are_told(tmp_path: Path) -> None:
 
 
 def test_summary_has_a_line_for_every_statement(tmp_path: Path) -> None:
-    text = make_summary(filled(tmp_path, "moij"))
+    text = make_summary(filled(tmp_path, "moij"), {})
     claims = sum(len(figure.claims) for suite in SUITES.values() for figure in suite.figures(suite.scale("quick")))
     assert (
         len([line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| figure")]) == claims

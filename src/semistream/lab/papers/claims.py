@@ -31,6 +31,7 @@ class Seen:
     state: State
 
 
+TIMED = ("rows_per_second", "processing_seconds", "waiting_seconds")
 NOTHING = Seen("not measured yet", "not measured")
 
 
@@ -69,11 +70,18 @@ def verdict(drawn: Drawn) -> Verdict:
     )
     if good == len(known):
         return Verdict("reproduced", "reproduced" + rest)
-    because = f", because {reasons}" if reasons else ""
+    because = f", likely because {reasons}" if reasons else ""
     of = f" in {len(known) - good} of {len(known)} statements" if len(known) > 1 else ""
     if all(seen.state != "differs" for _, seen in known):
         return Verdict("smaller", f"same direction, smaller{of}{because}{rest}")
     return Verdict("differs", f"differs{of}{because}{rest}")
+
+
+def judged(drawn: Drawn, measure: str, seen: Seen) -> Seen:
+    """What was seen, unless it is a time that was taken on a busy machine."""
+    if measure in TIMED and drawn.busy and seen is not NOTHING:
+        return Seen(f"{seen.text} (on a busy machine: no judgement)", "not measured")
+    return seen
 
 
 def ratio(
@@ -93,7 +101,8 @@ def ratio(
         text = f"{text} {_UNITS.get(measure, '')}".rstrip()
         text += "".join(f", {min(o):.2f}× {_UNITS[n]}" for n, o in zip(also, others, strict=True) if o)
         enough = seen >= ENOUGH * stated
-        return Seen(text, "reproduced" if enough else "smaller" if seen > _CLEARLY else "differs")
+        state: State = "reproduced" if enough else "smaller" if seen > _CLEARLY else "differs"
+        return judged(drawn, measure, Seen(text, state))
 
     return check
 
@@ -121,7 +130,8 @@ def best(
         if not points:
             return NOTHING
         text = f"ahead at {ahead} of {points} points {_UNITS.get(measure, '')}".rstrip() + worst
-        return Seen(text, "reproduced" if ahead == points else "smaller" if ahead * 2 > points else "differs")
+        state: State = "reproduced" if ahead == points else "smaller" if ahead * 2 > points else "differs"
+        return judged(drawn, measure, Seen(text, state))
 
     return check
 
@@ -138,7 +148,7 @@ def trend(
         change = found[-1] / found[0]
         seen = "rises" if change > 1.15 else "falls" if change < 0.87 else "stays"
         text = f"{drawn.figure.name_of(arm)}: from {short(found[0])} to {short(found[-1])} ({change:.2f}×)"
-        return Seen(text, "reproduced" if seen == wanted else "differs")
+        return judged(drawn, measure, Seen(text, "reproduced" if seen == wanted else "differs"))
 
     return check
 
@@ -151,7 +161,7 @@ def grows(above: str, below: str, measure: str = "tuples_per_page") -> Callable[
         if len(values) < 2:
             return NOTHING
         text = f"from {values[0]:.2f}× to {values[-1]:.2f}× {_UNITS[measure]}"
-        return Seen(text, "reproduced" if values[-1] > values[0] else "differs")
+        return judged(drawn, measure, Seen(text, "reproduced" if values[-1] > values[0] else "differs"))
 
     return check
 
@@ -171,7 +181,8 @@ def close(measure: str, model: str, within: float) -> Callable[[Drawn], Seen]:
         text = ", ".join(f"{drawn.figure.name_of(arm)} {_error(value)}" for arm, value in middle.items())
         near = sum(abs(value - 1) <= within for value in middle.values())
         state: State = "reproduced" if near == len(middle) else "smaller" if near * 2 >= len(middle) else "differs"
-        return Seen(f"the model says, against the measured: {text} (wanted: within {within:.0%})", state)
+        seen_text = f"the model says, against the measured: {text} (wanted: within {within:.0%})"
+        return judged(drawn, measure, Seen(seen_text, state))
 
     return check
 
@@ -187,7 +198,7 @@ def peak(arm: str, measure: str = "rows_per_second") -> Callable[[Drawn], Seen]:
         inside = label not in (found[0][1], found[-1][1])
         over = value / max(found[0][0], found[-1][0])
         text = f"largest at {label}, {over:.2f}× the better end"
-        return Seen(text, "reproduced" if inside and over > 1.02 else "differs")
+        return judged(drawn, measure, Seen(text, "reproduced" if inside and over > 1.02 else "differs"))
 
     return check
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from semistream.lab.papers.claims import Claim
+from semistream.lab.report import is_busy
 from semistream.lab.results import Group
 from semistream.lab.streams import MOST_WARM
 from semistream.lab.suites import Place
@@ -145,8 +146,10 @@ def places_of(figures: Iterable[Figure]) -> list[Place]:
 class Drawn:
     """A figure with what was measured for it."""
 
-    def __init__(self, figure: Figure, groups: Iterable[Group]) -> None:
+    def __init__(self, figure: Figure, groups: Iterable[Group], machines: dict[str, Any] | None = None) -> None:
+        """``machines`` has the facts of each environment by its id, as run.json does."""
         self.figure = figure
+        self._machines = machines or {}
         labels = {_key(arm, point.params): (arm, point.label) for point in figure.points for arm in figure.arms}
         self.found = {labels[key]: group for group in groups if (key := _key(group.arm, group.params)) in labels}
 
@@ -159,6 +162,11 @@ class Drawn:
     def missing(self) -> int:
         """Cells without a result."""
         return len(self.figure.points) * len(self.figure.arms) - len(self.found)
+
+    @property
+    def busy(self) -> bool:
+        """Did others work on the machine while this was measured? Then its times say nothing."""
+        return any(is_busy(result, self._machines) for group in self.found.values() for result in group.results)
 
     def at(self, arm: str, label: str) -> Group | None:
         """What an arm did at a point."""

@@ -37,7 +37,7 @@ def _model(scale: Scale) -> Figure:
                 "the model tracks the measured rate",
                 "section 5.2, figure 10(a)",
                 close("rows_per_second", "predicted_rows_per_second", 0.3),
-                "the model's seconds are those of an idle machine, and rough",
+                "the model knows the seconds of a tuple only roughly",
             ),
             Claim(
                 "a large b shrinks the window: fewer tuples share a page",

@@ -16,7 +16,10 @@ NAMES = {
     "sscj": "CJ, 3 tenths cache",
     "sscj_half": "CJ, half cache",
 }
-_TUNED = "CJ has a cache of three tenths here, which is tuned for this skew; where it is not (half), MOIJ's lead grows"
+_TUNED = (
+    "CJ has a cache of three tenths here, tuned for skew 1; against one of half MOIJ's lead grows, though not to the "
+    "paper's"
+)
 _TARGETS = (4, 8, 16)  # stream tuples a page
 _LEAST = "memory_bytes"
 

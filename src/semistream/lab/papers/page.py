@@ -45,7 +45,8 @@ _HEAD = """<!DOCTYPE html>
 <p>Each figure of the semi-stream join papers is run again with this library's joins and drawn from what was measured,
 with the paper's statements beside it. Ratios are compared, not the rates of old machines. <b>Stream tuples a page
 read</b> (4 KiB) depend on no machine's speed or load; rates and seconds do. A stated advantage counts as reproduced (✓)
-when at least four fifths of it are seen, as smaller (≈) when only the direction is the same.</p>
+when at least four fifths of it are seen, as smaller (≈) when only the direction is the same. Times that were taken on
+a busy machine are shown and not judged (…). Reasons for differences are our reading, not tested one by one.</p>
 """
 _METHOD = """
 <h2>How it was measured</h2>
@@ -64,19 +65,23 @@ processor's work more than the disk's. A full run reads past it (O_DIRECT).</li>
 
 def write_page(directory: Path, names: tuple[str, ...] = tuple(SUITES)) -> Path:
     """Make ``lab.html`` and ``figures/*.png`` from the results of a directory."""
-    path = directory / "run.json"
-    run = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
     target = directory / "lab.html"
-    page = make_page(Results.load(directory), run, names, directory / "figures")
+    page = make_page(Results.load(directory), noted(directory), names, directory / "figures")
     target.write_text(page, encoding="utf-8")
     return target
+
+
+def noted(directory: Path) -> dict[str, Any]:
+    """Machines and commands of the runs in a directory."""
+    path = directory / "run.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
 
 
 def make_page(results: Results, run: dict[str, Any], names: tuple[str, ...], pictures: Path | None = None) -> str:
     """The page as text."""
     ours = [line for line in results.done if line["suite"] == "lab"]
     groups = grouped(ours)
-    drawn = {name: figures_of(SUITES[name], groups) for name in names}
+    drawn = {name: figures_of(SUITES[name], groups, run["environments"]) for name in names}
     used = {line["environment"] for line in ours}
     machines = environments([one for key, one in run["environments"].items() if key in used])
     body = _HEAD.format(style=texts.STYLE + _STYLE) + busy_note(ours, run["environments"])
@@ -98,13 +103,13 @@ def _overview(drawn: dict[str, list[Drawn]]) -> str:
     return f"<p>Of {states.total()} figures: {counts}.</p><nav>{table(['', 'figures'], lines)}</nav>"
 
 
-def figures_of(suite: Suite, groups: list[Group]) -> list[Drawn]:
+def figures_of(suite: Suite, groups: list[Group], machines: dict[str, Any]) -> list[Drawn]:
     """A suite's figures with their data, at the scale that was run most."""
     made: list[list[Drawn]] = []
     sizes = [None, *dict.fromkeys(group.params["rows"] for group in groups)]
     for name, direct, rows in itertools.product(("quick", "full"), (True, False), sizes):
         scale = suite.scale(name, direct=direct, rows=rows)
-        made.append([Drawn(figure, groups) for figure in suite.figures(scale)])
+        made.append([Drawn(figure, groups, machines) for figure in suite.figures(scale)])
     counts = [sum(len(drawn.found) for drawn in figures) for figures in made]
     return made[counts.index(max(counts))]
 

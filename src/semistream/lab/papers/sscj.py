@@ -160,7 +160,7 @@ def validation(name: str, scale: Scale, arms: tuple[str, ...], names: dict[str, 
                 "calculated and measured cost are close: rate",
                 where,
                 close("rows_per_second", "predicted_rows_per_second", 0.3),
-                "the models' seconds are those of an idle machine, and rough",
+                "the models know the seconds of a tuple only roughly",
             ),
             Claim(
                 "calculated and measured cost are close: tuples a read",

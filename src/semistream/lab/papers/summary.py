@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from semistream.lab.papers import SUITES
 from semistream.lab.papers.claims import Seen, verdict
-from semistream.lab.papers.page import MARKS, figures_of
+from semistream.lab.papers.page import MARKS, figures_of, noted
 from semistream.lab.results import Results, grouped
 
 
 def write_summary(directory: Path) -> Path:
     """Make ``summary.md`` from the results of a directory."""
     target = directory / "summary.md"
-    target.write_text(make_summary(Results.load(directory)), encoding="utf-8")
+    target.write_text(make_summary(Results.load(directory), noted(directory)["environments"]), encoding="utf-8")
     return target
 
 
-def make_summary(results: Results) -> str:
+def make_summary(results: Results, machines: dict[str, Any]) -> str:
     """A table a suite; reasons stand below it, once each."""
     groups = grouped(line for line in results.done if line["suite"] == "lab")
     text = ""
     for suite in SUITES.values():
-        drawn = figures_of(suite, groups)
+        drawn = figures_of(suite, groups, machines)
         text += f"### {suite.title}\n\n| figure | stated | seen | |\n|---|---|---|---|\n"
         reasons: dict[str, list[str]] = {}
         for one in drawn:

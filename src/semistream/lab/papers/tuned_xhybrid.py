@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from semistream.lab.papers.claims import NOTHING, Claim, Seen, best, close, grows, peak
+from semistream.lab.papers.claims import NOTHING, Claim, Seen, best, close, grows, judged, peak
 from semistream.lab.papers.figures import PAGES, RATE, Drawn, Figure, Panel, Point, Scale, Suite
 from semistream.lab.plots import short
 
@@ -151,7 +151,8 @@ def _inner(measure: str) -> Callable[[Drawn], Seen]:
         _, pinned, swappable = found
         inside = [0 < pinned < len(PINNED) - 1, 0 < swappable < len(SWAPPABLE) - 1]
         text = f"largest at {PINNED[pinned]:.0%} pinned, {SWAPPABLE[swappable]:.1%} swappable"
-        return Seen(text, "reproduced" if all(inside) else "smaller" if any(inside) else "differs")
+        seen = Seen(text, "reproduced" if all(inside) else "smaller" if any(inside) else "differs")
+        return judged(drawn, measure, seen)
 
     return check
 
@@ -164,7 +165,7 @@ def _unequal(drawn: Drawn) -> Seen:
     assert group is not None
     pinned, swappable = group.median("pinned_pages"), group.median("swappable_pages")
     text = f"{pinned:.0f} pages pinned, {swappable:.0f} swappable at the best rate"
-    return Seen(text, "reproduced" if pinned != swappable else "differs")
+    return judged(drawn, "rows_per_second", Seen(text, "reproduced" if pinned != swappable else "differs"))
 
 
 SUITE = Suite(
