@@ -13,8 +13,9 @@ MEMORY = ("1%", "2%", "5%", "10%")
 SKEWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MILLIONS = (20, 40, 60, 80, 100)
 FIXED = 1.12e9  # bytes, where |R| varies
-_CHEAP_SLOTS = (
-    "a waiting tuple takes 85 bytes here and the papers' about 110: the window that HYBRIDJOIN lives from is larger"
+_LARGER_R = (
+    "the same share of R answers more of a Zipf stream when R is larger: 77 % of it are cached at half a million rows, "
+    "83 % at 100 million, which is 1.4 times the gain"
 )
 _NO_SEEKS = (
     "HYBRIDJOIN's queue serves twice MESHJOIN's tuples a read on a uniform stream, and this disk does not make it pay "
@@ -48,7 +49,7 @@ def _by_memory(scale: Scale) -> Figure:
         ARMS,
         "SSCJ is up to 3 times HYBRIDJOIN at 1 % memory and up to 4.5 times at 10 %; far above the two MESHJOINs.",
         (
-            Claim("up to 4.5× HYBRIDJOIN at 10 %", "section 5.2", ratio("sscj", "hybrid", 4.5, -1), _CHEAP_SLOTS),
+            Claim("up to 4.5× HYBRIDJOIN at 10 %", "section 5.2", ratio("sscj", "hybrid", 4.5, -1), _LARGER_R),
             Claim("up to 3× HYBRIDJOIN at 1 %", "section 5.2", ratio("sscj", "hybrid", 3.0, 0), _SMALL),
             Claim("above R-MESHJOIN and MESHJOIN", "section 5.2", best("sscj", ["rmesh", "mesh"])),
         ),
@@ -65,7 +66,7 @@ def _by_size(scale: Scale) -> Figure:
         ARMS,
         "At a fixed memory of 1.12 GB SSCJ is up to 3 times HYBRIDJOIN for every R.",
         (
-            Claim("up to 3× HYBRIDJOIN for every R", "section 5.2", ratio("sscj", "hybrid", 3.0), _CHEAP_SLOTS),
+            Claim("up to 3× HYBRIDJOIN for every R", "section 5.2", ratio("sscj", "hybrid", 3.0), _LARGER_R),
             Claim("above R-MESHJOIN and MESHJOIN", "section 5.2", best("sscj", ["rmesh", "mesh"])),
         ),
         names=NAMES,
@@ -81,7 +82,7 @@ def _by_skew(scale: Scale) -> Figure:
         ARMS,
         "SSCJ gains with skew, about 3 times HYBRIDJOIN at 1; the MESHJOINs do not; at 0 SSCJ is slightly below them.",
         (
-            Claim("about 3× HYBRIDJOIN at skew 1", "section 5.2", ratio("sscj", "hybrid", 3.0, -1), _CHEAP_SLOTS),
+            Claim("about 3× HYBRIDJOIN at skew 1", "section 5.2", ratio("sscj", "hybrid", 3.0, -1), _LARGER_R),
             Claim("SSCJ gains with skew", "figure 4(c)", trend("sscj", "rises")),
             Claim("MESHJOIN does not", "section 5.2", trend("mesh", "stays")),
             Claim("R-MESHJOIN does not", "section 5.2", trend("rmesh", "stays")),
