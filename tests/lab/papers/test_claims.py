@@ -96,7 +96,8 @@ def test_a_verdict_names_the_reason() -> None:
     assert found.state == "differs"
     assert found.words == "differs in 1 of 2 statements, likely because the moon is full"
     assert verdict(drawn(values, less)).words == "same direction, smaller, likely because it rains"
-    assert verdict(drawn(values, good, missing)).words == "reproduced (1 of 2 statements not measured yet)"
+    assert verdict(drawn(values, good, missing)).words == "1 of 2 statements hold, the others are not judged yet"
+    assert verdict(drawn(values, bad, missing)).words.endswith("(1 of 2 statements not judged yet)")
     assert verdict(drawn(values, missing)).state == "not measured"
 
 
@@ -114,6 +115,7 @@ def test_times_of_a_busy_machine_are_not_judged() -> None:
     rates: Values = {"a": [4.0], "b": [2.0]}
     one = drawn(rates, timed, counted, rows_per_second=rates)
     assert verdict(one).words == "reproduced"
+    assert one.cold == 0
     for group in one.found.values():
         group.results[0]["load_before"] = 7.0
     assert timed.check(one).state == "not measured"

@@ -51,6 +51,7 @@ def test_everything_and_pictures(tmp_path: Path) -> None:
     assert "points are not measured yet" not in page
     assert "semistream lab run sscj --quick --rows 5" in page
     assert " ± " in page
+    assert "the clock ended the warm-up early" in page  # these cells say nothing of a warm-up
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert "sscj-4a-tuples_per_page.png" in names
     assert len(names) == page.count("<svg")

@@ -58,18 +58,19 @@ def verdict(drawn: Drawn) -> Verdict:
     found = [(claim, claim.check(drawn)) for claim in drawn.figure.claims]
     known = [(claim, seen) for claim, seen in found if seen.state != "not measured"]
     if not known:
-        return Verdict("not measured", "not run yet")
+        return Verdict("not measured", "shown, not judged" if drawn.found else "not run yet")
     if drawn.figure.stand_in:
         held = sum(seen.state == "reproduced" for _, seen in known)
         words = f"only a stand-in for the data was run; on that, {held} of {len(known)} statements hold"
         return Verdict("not measured", words)
     reasons = "; ".join(dict.fromkeys(claim.because for claim, seen in known if seen.state != "reproduced"))
     good = sum(seen.state == "reproduced" for _, seen in known)
-    rest = (
-        f" ({len(found) - len(known)} of {len(found)} statements not measured yet)" if len(known) < len(found) else ""
-    )
+    open_ones = len(found) - len(known)
+    rest = f" ({open_ones} of {len(found)} statements not judged yet)" if open_ones else ""
     if good == len(known):
-        return Verdict("reproduced", "reproduced" + rest)
+        if open_ones:
+            return Verdict("not measured", f"{good} of {len(found)} statements hold, the others are not judged yet")
+        return Verdict("reproduced", "reproduced")
     because = f", likely because {reasons}" if reasons else ""
     of = f" in {len(known) - good} of {len(known)} statements" if len(known) > 1 else ""
     if all(seen.state != "differs" for _, seen in known):

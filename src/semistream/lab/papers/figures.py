@@ -168,6 +168,15 @@ class Drawn:
         """Did others work on the machine while this was measured? Then its times say nothing."""
         return any(is_busy(result, self._machines) for group in self.found.values() for result in group.results)
 
+    @property
+    def cold(self) -> int:
+        """Cells whose warm-up the clock ended before all its rows had come: caches may not have been full."""
+        return sum(
+            any(result.get("warm_rows", 0) < group.params["warm_rows"] for result in group.results)
+            for group in self.found.values()
+            if "warm_rows" in group.params
+        )
+
     def at(self, arm: str, label: str) -> Group | None:
         """What an arm did at a point."""
         return self.found.get((arm, label))

@@ -25,7 +25,7 @@ _WORDS = {
     "reproduced": "reproduced",
     "smaller": "with a smaller effect",
     "differs": "differ",
-    "not measured": "not run, or on a stand-in",
+    "not measured": "not judged whole",
 }
 _STYLE = """
 body { max-width: 60rem; }
@@ -139,6 +139,9 @@ def _figure(suite: Suite, drawn: Drawn, pictures: Path | None) -> str:
     text += table(["", f"{_whose(suite).lower()}", "we see"], lines)
     if drawn.missing and drawn.found:
         text += f"<p><small>{drawn.missing} points are not measured yet.</small></p>"
+    if drawn.cold:
+        cold = f"In {drawn.cold} of {len(drawn.found)} cells the clock ended the warm-up early: caches may not be full."
+        text += f"<p><small>{cold}</small></p>"
     return text + _numbers(drawn)
 
 

@@ -37,7 +37,11 @@ def make_summary(results: Results, machines: dict[str, Any]) -> str:
         text += "\n"
         for reason, names in reasons.items():
             text += f"- {', '.join(dict.fromkeys(names))}: {reason}.\n"
+        cold = [f"{one.figure.name} ({one.cold} of {len(one.found)})" for one in drawn if one.cold]
+        if cold:
+            text += f"- Cells whose warm-up the clock ended early, so that caches may not be full: {', '.join(cold)}.\n"
         states = [verdict(one).state for one in drawn]
         good = states.count("reproduced")
-        text += f"\n{good} of {len(states)} figures reproduced.\n\n"
+        open_ones = states.count("not measured")
+        text += f"\n{good} of {len(states)} figures reproduced whole, {open_ones} not judged whole.\n\n"
     return text
