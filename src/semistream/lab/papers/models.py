@@ -23,7 +23,7 @@ def tuned_tuples_per_read(slots: float, pinned: float, swappable: float, rows: f
     """Equations 5 and 6, in tuples of R.
 
     >>> round(tuned_tuples_per_read(slots=10_000, pinned=1_000, swappable=500, rows=100_000), 1)
-    114.5
+    131.5
     """
     share = (math.log(pinned) + _EULER) / (math.log(rows) + _EULER) if pinned >= 1 else 0.0
     parts = max(1.0, (rows - pinned) / swappable)
