@@ -18,6 +18,7 @@ from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.lab import planning
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
+from semistream.lab.papers_commands import lab
 from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ app.add_typer(bench, name="bench")
 for command in (planning.plan, planning.tune, planning.calibrate):
     app.command(rich_help_panel="Planning")(command)
 app.command(rich_help_panel="Workloads")(generate)
+app.add_typer(lab, name="lab")
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 Keys = Annotated[

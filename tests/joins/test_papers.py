@@ -21,6 +21,7 @@ from semistream.joins.moij import MoijSettings
 from semistream.joins.pcsrj import PcsrjSettings
 from semistream.joins.rmesh import RmeshSettings
 from semistream.joins.sscj import SscjSettings
+from semistream.joins.xhybrid import TunedXHybridSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 
@@ -168,6 +169,17 @@ def test_tuples_a_read_at_skew_one(store: MasterStore, load: ZipfWorkload) -> No
     print(found)
     assert found["mesh"] < found["hybrid"] < found["sscj"]
     assert found["hybrid"] < found["moij"]
+
+
+def test_a_pinned_part_smaller_than_a_partition(store: MasterStore, load: ZipfWorkload) -> None:
+    """Pages are pinned, not whole partitions, so a small pinned part serves its keys, too."""
+    settings = TunedXHybridSettings(pinned=0.05, swappable=0.3)
+    join: Any = made(store, load, "tuned_xhybrid", settings=settings)
+    for _ in join.join(stream_of(load, 5_000)):
+        pass
+    join.check()
+    assert 0 < join._pinned_pages < join.partitions.pages
+    assert len(join._pinned[0]) > 0
 
 
 def test_settings_are_checked(store: MasterStore, load: ZipfWorkload) -> None:

@@ -50,13 +50,15 @@ class XHybridJoin(QueueJoin):
         return 2 * self.budget.parts["buffer"] if spare > 0 else 0
 
     def _pin(self) -> tuple[Any, Any, Any, Any, Any]:
-        """Load the first pages that hold whole groups."""
-        last = int(np.searchsorted(self.partitions.edges, self._pinned_pages, "right")) - 1
+        """Load the first pages, as far as they hold whole groups."""
+        _, firsts = next(iter(self.store.levels()))
+        last = min(self._pinned_pages, len(firsts))
+        while 0 < last < len(firsts) and firsts[last] == firsts[last - 1]:  # a group goes on there
+            last -= 1
         codes, kept = [np.empty(0, np.uint64)], []
-        for number in range(max(0, last)):
-            for some, rows in self.partitions.load(number):
-                codes.append(some)
-                kept.append(self.store.copy_rows(rows))
+        for some, rows in self.store.page_rows(self.partitions.reader, 0, last):
+            codes.append(some)
+            kept.append(self.store.copy_rows(rows))
         addresses = np.concatenate([packed.addresses for packed in kept]) if kept else np.empty(0, np.int64)
         order = np.argsort(np.concatenate(codes), kind="stable")
         return (*groups_of(np.concatenate(codes)[order]), addresses[order], kept)
@@ -88,15 +90,17 @@ class XHybridJoin(QueueJoin):
         wanted = int(shares.spare * chosen.pinned) if chosen is not None else 2 * shares.buffer
         pages = min(wanted if shares.spare > 0 else 0, shares.free) // store.page_bytes // 2
         slots = shares.slots(2 * pages * store.page_bytes)
-        pinned = min(master.partitions, pages // master.partition_pages)  # whole partitions
         popularity = Popularity(master.keys, workload.skew)
-        of = popularity.partitions(master.partitions, ranked=workload.ranked)
-        hits = float(of[:pinned].sum())
-        if pinned == master.partitions:
+        share = min(1.0, pages / master.pages)
+        hits = popularity.head(share * master.keys) if workload.ranked else share
+        first = int(share * master.partitions)
+        if share == 1.0:
             misses = math.inf
         else:
+            rest = popularity.without(share * master.keys) if workload.ranked else popularity
+            of = rest.partitions(master.partitions - first, ranked=workload.ranked)
             # Of the tuples that come in an iteration, those of pinned keys leave at its end.
-            tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of[pinned:])[0] / (1 - hits), 1.0)
+            tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of)[0] / (1 - hits), 1.0)
             misses = tuples * (1 - hits)
         parts = {
             "index": store.index_bytes,

@@ -1,31 +1,29 @@
-"""The arms of `bench joins`: every join of the registry on one Zipf stream, measured while the stream flows.
+"""The arms of `bench joins` and of the lab: every join of the registry on one stream, measured while it flows.
 
-A run is one stream. First as many rows as fill tables and caches, then those that are measured; counters and clock are
-read as rows go in, so neither an empty start nor the end, when everybody leaves, is in the figures. Slow joins stop
-after some seconds of either part. Then a short stream is joined and checked: its rows must be the same for all arms.
+A run is one stream (see `streams`). Then a short stream is joined and checked: its rows must be the same for all arms.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any
 
 import pyarrow as pa
 
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
 from semistream.joins import JOINS
-from semistream.joins._meeting import Waits
 from semistream.joins.moij import MoijSettings
 from semistream.joins.pcsrj import PcsrjSettings
+from semistream.joins.sscj import SscjSettings
 from semistream.lab.arms_core import checksum_of, load_code
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.memory import MemorySampler, give_back_memory
-from semistream.stats import Stats
+from semistream.lab.predicting import predicted
+from semistream.lab.streams import Feed, Limits, waits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 
@@ -35,148 +33,92 @@ VARIANTS: dict[str, tuple[str, Any]] = {
     "pcsrj_one": ("pcsrj", PcsrjSettings(nodes=1, workers="processes")),
     "moij_printed": ("moij", MoijSettings(eviction="printed", inequality="printed")),
 }
+# Only where a paper's figure asks for it.
+PAPER_VARIANTS: dict[str, tuple[str, Any]] = {"sscj_half": ("sscj", SscjSettings(cache_share=0.5))}
 ARMS = tuple(dict.fromkeys([*(name for name in JOINS if name != "reference"), *VARIANTS]))
-BATCH = 20_000
-_MOST_WARM, _MOST_MEASURED = 20_000_000, 4_000_000
-_MOST_A_SECOND = 4_000_000
+MOST_HELD = 26_000_000  # stream rows that are made before the run; more are made as it goes on
 _CHECKED = 2_000
+_CHECKED_AT = 10**9
 
 
-@dataclass
-class _Moment:
-    """Counters and clock at a point of the stream."""
+@dataclass(frozen=True)
+class Setting:
+    """What a join is built from."""
 
-    stats: Stats
-    rows: int
-    seconds: float
-    cpu: float
+    kind: Any
+    settings: Any
+    store: MasterStore
+    plan: JoinPlan
+
+    @staticmethod
+    def of(cell: Cell, store: MasterStore, stream: pa.Schema, on: Any, columns: list[str] | None) -> Setting:
+        """The arm of a cell; ``settings`` and ``buffer_share`` of its parameters change it."""
+        params = cell.params
+        algorithm, settings = {**VARIANTS, **PAPER_VARIANTS}.get(cell.arm, (cell.arm, None))
+        kind: Any = JOINS[algorithm]
+        if "settings" in params:
+            settings = kind.settings_type(**params["settings"])
+        share = params.get("buffer_share")
+        if share is not None and hasattr(kind.settings_type, "buffer_share"):
+            settings = kind.settings_type(buffer_share=share)
+        elif share is not None:  # an attribute of the class, which its cost model reads too
+            kind = type(kind.__name__, (kind,), {"buffer_share": share})
+        plan = JoinPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
+        return Setting(kind, settings, store, plan)
+
+    def join(self, budget: Budget) -> Any:
+        """The join."""
+        given = (self.store, self.plan, budget)
+        return self.kind(*given) if self.settings is None else self.kind(*given, self.settings)
 
 
-def run(cell: Cell, data: BenchData) -> dict[str, Any]:
-    """Run one cell in this process."""
-    from semistream.engine import make_join
+def run(
+    cell: Cell, data: BenchData, load: Any = None, *, one_match: bool = True, sampled: bool = True
+) -> dict[str, Any]:
+    """Run one cell in this process, on the papers' Zipf stream or on another load.
 
+    With ``sampled`` the process's memory is watched, and the stream made beforehand so as not to count in it.
+    """
     params = cell.params
-    load = ZipfWorkload(params["rows"], skew=params["skew"], shuffled=params["layout"] == "shuffled")
-    algorithm, settings = VARIANTS.get(cell.arm, (cell.arm, None))
+    plain = load is None
+    load = load or ZipfWorkload(params["rows"], skew=params["skew"], shuffled=params["layout"] == "shuffled")
     store = MasterStore.open(data.store(), direct=bool(params.get("direct")))
-    warm_rows = min(_MOST_WARM, 3 * params["rows"])
-    most = int(min(_MOST_MEASURED, _MOST_A_SECOND * params["seconds"]))
-    batches = [load.stream(start, BATCH) for start in range(0, warm_rows + most, BATCH)]
+    limits = Limits.of(params)
+    batches: Any = limits.batches(load)
+    if plain and (sampled or cell.arm.startswith("pcsrj")) and limits.warm_rows + limits.rows <= MOST_HELD:
+        batches = list(batches)
+    first = load.stream(0, 1)
     pa.set_cpu_count(1)
     load_code(cell, data)
     give_back_memory()
-    with MemorySampler(os.getpid()) as sampler:
-        sampler.mark_idle()
-        join: Any = make_join(
-            batches[0].schema,
-            store,
-            on="key",
-            memory=params["memory"],
-            algorithm=algorithm,
-            columns=enriched(params["columns"]),
-            settings=settings,
-        )
-        moments: list[_Moment] = []
-        if algorithm == "pcsrj":  # its nodes tell what they counted when a stream ends: so two streams
-            rows = _in_two_streams(join, batches, warm_rows, params, moments)
+    columns = enriched(params["columns"]) if plain else getattr(load, "columns", None)
+    setting = Setting.of(cell, store, first.schema, "key" if plain else load.on, columns)
+    with MemorySampler(os.getpid()) if sampled else nullcontext() as sampler:
+        if sampler is not None:
+            sampler.mark_idle()
+        join = setting.join(Budget(params["memory"], whole=store.bytes))
+        feed = Feed(join, batches, limits, params.get("arrival"))
+        if hasattr(join, "nodes"):  # nodes tell what they counted when a stream ends: so two streams
+            rows = feed.in_two_streams()
         else:
-            rows = sum(out.num_rows for out in join.join(_feed(join, batches, warm_rows, params, moments)))
-        if rows != moments[-1].rows:
-            raise BenchmarkError(f"{rows:,} rows came out of {moments[-1].rows:,}; every stream row has one match here")
-        waits = _waits(join)
-        checks = {"last": checksum_of(join.join([load.stream(10**9, _CHECKED)]))}
+            rows = sum(out.num_rows for out in join.join(feed.stream()))
+        if one_match and rows != feed.moments[-1].rows:
+            fed = feed.moments[-1].rows
+            raise BenchmarkError(f"{rows:,} rows came out of {fed:,}; every stream row has one match here")
+        waited = waits(join)
+        checked = load.stream(_CHECKED_AT if plain else 0, _CHECKED)
+        checks = {"last": checksum_of(join.join([checked]))}
         join.check()
-    begin, end = moments
-    counted, seconds = end.stats.since(begin.stats), end.seconds - begin.seconds
-    fed = end.rows - begin.rows
+    figures = feed.figures()
+    if waited:
+        figures["processing_seconds"] = waited["wait_seconds"] * (1 - figures["hit_ratio"])
     return {
-        "rows_per_second": fed / seconds,
-        "batch_seconds": seconds / max(1, fed // BATCH),
-        "rows": fed,
-        "warm_rows": begin.rows,
+        **figures,
         "checksum": checks,
-        "tuples_per_read": fed / counted.read_requests if counted.read_requests else None,
-        "tuples_per_page": fed / counted.pages_read if counted.pages_read else None,
-        "bytes_per_tuple": counted.bytes_read / fed,
-        "hit_ratio": counted.hit_ratio,
-        "matched": counted.matched,
-        "pages_read": counted.pages_read,
-        "bytes_read": counted.bytes_read,
-        "read_requests": counted.read_requests,
         "peak_bytes": join.stats.peak_bytes,
         "budget_bytes": join.budget.total,
-        "pss_growth_bytes": sampler.usage.growth,
+        "pss_growth_bytes": None if sampler is None else sampler.usage.growth,
         "workers": 1,
-        "cores_used": (end.cpu - begin.cpu) / seconds,
-        **waits,
-    }
-
-
-def _feed(
-    join: Any, batches: list[pa.RecordBatch], warm_rows: int, params: dict[str, Any], moments: list[_Moment]
-) -> Iterator[pa.RecordBatch]:
-    """The stream; notes where the measured part begins and ends."""
-    fed, started = 0, time.perf_counter()
-    for batch in batches:
-        now = time.perf_counter()
-        if not moments and (fed >= warm_rows or now - started > params["warm_seconds"]):
-            moments.append(_moment(join, fed))
-            for one in _meetings(join):
-                one.waits = Waits()
-        elif moments and now - moments[0].seconds > params["seconds"]:
-            break
-        yield batch
-        fed += batch.num_rows
-    moments.append(_moment(join, fed))
-
-
-def _in_two_streams(
-    join: Any, batches: list[pa.RecordBatch], warm_rows: int, params: dict[str, Any], moments: list[_Moment]
-) -> int:
-    """As `_feed`, but everybody has left before the measured part begins, and before it ends."""
-    waiting, fed, rows = iter(batches), 0, 0
-
-    def take(seconds: float, most: int) -> Iterator[pa.RecordBatch]:
-        nonlocal fed
-        until = time.perf_counter() + seconds
-        while fed < most and time.perf_counter() < until and (batch := next(waiting, None)) is not None:
-            fed += batch.num_rows
-            yield batch
-
-    rows += sum(out.num_rows for out in join.join(take(params["warm_seconds"], warm_rows)))
-    moments.append(_moment(join, fed))
-    rows += sum(out.num_rows for out in join.join(take(params["seconds"], fed + _MOST_MEASURED)))
-    moments.append(_moment(join, fed))
-    return rows
-
-
-def _moment(join: Any, fed: int) -> _Moment:
-    return _Moment(_counters(join), fed, time.perf_counter(), time.process_time())
-
-
-def _parts(join: Any) -> list[Any]:
-    """The join itself, or its nodes."""
-    return list(getattr(join, "nodes", [join]))
-
-
-def _counters(join: Any) -> Stats:
-    return reduce(add, (part.stats.copy() for part in _parts(join)))
-
-
-def _meetings(join: Any) -> list[Any]:
-    return [part.meeting for part in _parts(join) if hasattr(part, "meeting")]
-
-
-def _waits(join: Any) -> dict[str, float]:
-    """How long tuples waited, where the join makes them wait by itself."""
-    waits = [one.waits for one in _meetings(join)]
-    tuples = sum(one.tuples for one in waits)
-    if not tuples:
-        return {}
-    return {
-        "wait_iterations": sum(one.iterations for one in waits) / tuples,
-        "longest_wait_iterations": max(one.longest for one in waits),
-        "wait_seconds": sum(one.seconds for one in waits) / tuples,
-        "longest_wait_seconds": max(one.longest_seconds for one in waits),
+        **waited,
+        **predicted(setting.kind, setting.settings, store, setting.plan, join.budget.total, params),
     }

@@ -11,11 +11,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from semistream.budget import format_bytes
 from semistream.errors import SemistreamError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
-PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout")
+PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "options", "domain", "master_skew")
+
+LABELLED = ("buffer_share", "settings", "target", "arrival", "speed")  # what else tells cells of a figure apart
 
 
 class BenchmarkError(SemistreamError):
@@ -39,7 +42,8 @@ class Cell:
     @property
     def place(self) -> tuple[Any, ...]:
         """Arms at the same place must give the same rows."""
-        return (self.suite, *(self.params.get(name) for name in PLACE))
+        values = (self.params.get(name) for name in PLACE)
+        return (self.suite, *(str(value) if isinstance(value, dict) else value for value in values))
 
     @property
     def label(self) -> str:
@@ -50,10 +54,13 @@ class Cell:
             parts.append(f"{params['batch_rows']:,}-row batches")
         if self.suite == "spark" and "stream" in params:
             parts.append(params["stream"])
-        if self.suite == "joins":
+        if "layout" in params:
             parts.append(f"{params['rows']:,} rows, skew {params['skew']:g}, {params['layout']}")
         if "memory" in params:
-            parts.append(params["memory"])
+            given = params["memory"]
+            parts.append(given if isinstance(given, str) else format_bytes(given))
+        if self.suite == "lab":
+            parts += [f"{name} {params[name]}" for name in LABELLED if name in params]
         if "threads" in params:
             parts.append(f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}")
         return ", ".join([*parts, *(["O_DIRECT"] if params.get("direct") else [])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semistream.lab.cells import Cell
     from semistream.lab.suites import Settings
 
 bench = typer.Typer(
@@ -217,38 +217,51 @@ def _run(suite: str, *, quick: bool, **asked: Any) -> None:
 
 def run_suite(settings: Settings, console: Console) -> None:
     """Prepare, run with a progress bar, report."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from semistream.lab import suites
     from semistream.lab.report import write_report
-    from semistream.lab.results import Results
+    from semistream.lab.running import run_cells
 
-    cells = suites.cells(settings)
-    results = Results.load(settings.out)
-    waiting = suites.missing(cells, results)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("data", total=len(cells), completed=len(cells) - len(waiting))
-        suites.prepare(settings, lambda note: progress.update(task, description=note))
+    run_cells(settings, suites.cells(settings), partial(suites.prepare, settings), write_report, console)
 
-        def show(cell: Cell, result: dict[str, Any]) -> None:
-            said = "[red]failed[/]        " if "error" in result else f"{result['rows_per_second']:>12,.0f} rows/s"
-            progress.console.print(f"{said}  {cell.label}", highlight=False)
-            if "error" in result:
-                progress.console.print(result["error"], style="red", markup=False, highlight=False)
-            progress.update(task, advance=1)
 
-        try:
-            suites.run(settings, waiting, results, lambda cell: progress.update(task, description=cell.label), show)
-        finally:
-            report_path = write_report(settings.out)
-    print(report_path)
-    failed = [line for line in results.failed if line["suite"] == settings.suite]
-    if failed:
-        console.print(
-            f"[red]{len(failed)} of {len(cells)} cells could not be run[/]; the same command tries them again"
-        )
-        raise typer.Exit(1)
+@bench.command()
+def plan(
+    settings: Annotated[int, typer.Option("--settings", help="How many questions, drawn at random.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", help="Another seed, other questions.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", help="Measured seconds of each.")] = 3.0,
+    out: Annotated[Path, typer.Option("--out", help="Where plan.jsonl goes.")] = Path("runs/bench-plan"),
+    data: Data = None,
+) -> None:
+    """Ask the planner at random, run what it recommends, and compare.
+
+    Example: [cyan]semistream bench plan --settings 20 --seed 7[/]
+    """
+    from semistream.lab.data import default_directory
+    from semistream.lab.plan_check import run
+    from semistream.lab.terminal import progress_bars, show_table
+
+    results = []
+    with progress_bars() as progress:
+        for result in run(settings, seed, data or default_directory(), seconds, out):
+            results.append(result)
+            progress("settings", len(results), settings)
+    lines = [
+        [
+            f"{r['rows']:,}",
+            f"{r['skew']:g}",
+            r["asks"],
+            f"{r['memory_bytes'] / 1e6:.1f} MB",
+            r["algorithm"],
+            f"{r['expected_rows_per_second']:,.0f}",
+            f"{r['rows_per_second']:,.0f}",
+            f"{r['rows_per_second'] / r['expected_rows_per_second'] - 1:+.0%}",
+        ]
+        for r in results
+    ]
+    header = ["master rows", "skew", "asked for", "memory", "algorithm", "expected rows/s", "reached", "difference"]
+    show_table("what the planner said, and what came", header, lines)
+    near = sum(abs(r["rows_per_second"] / r["expected_rows_per_second"] - 1) <= 0.25 for r in results)
+    print(f"within 25 %: {near} of {len(results)}; written to {out / 'plan.jsonl'}")
 
 
 def _split(text: str | None) -> tuple[str, ...]:

@@ -52,6 +52,11 @@ class BenchData:
         return ZipfWorkload(self.rows, skew=1.0, shuffled=True)
 
     @property
+    def key(self) -> list[str]:
+        """The master's key columns."""
+        return ["key"]
+
+    @property
     def directory(self) -> Path:
         """Where it lies."""
         return self.root / f"zipf1-shuffled-{self.rows}"
@@ -68,7 +73,7 @@ class BenchData:
         source = self.unsorted()
         with self._part("store") as draft:
             if draft is not None:
-                MasterStore.build(source, draft, key="key")
+                MasterStore.build(source, draft, key=self.key)
         return self.directory / "store"
 
     def master(self) -> Path:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 OURS, OTHERS, BOUND = "#0b6e99", "#9aa5ad", "#d7dde1"
@@ -26,7 +27,7 @@ def rate_bars(bars: Sequence[Bar]) -> str:
     """Rows a second as horizontal bars, the value written at each."""
     import matplotlib as mpl
 
-    with _figure(0.55 + 0.42 * len(bars), repr(bars)) as (axes, text):
+    with figure(0.55 + 0.42 * len(bars), repr(bars)) as (axes, text):
         places = range(len(bars))
         values = [bar.value for bar in bars]
         errors = [[b.value - b.low for b in bars], [b.high - b.value for b in bars]]
@@ -56,7 +57,7 @@ def lines(
     colors: dict[str, str],
 ) -> str:
     """One line an arm over the values of an axis, in logarithmic steps; arms with a color are named at their end."""
-    with _figure(3.8, repr(found)) as (axes, text):
+    with figure(3.8, repr(found)) as (axes, text):
         ends = []
         for arm, points in sorted(found.items(), key=lambda item: item[0] in colors):
             at, heights = [values.index(value) for value, _ in points], [height for _, height in points]
@@ -93,7 +94,7 @@ def maps(grids: dict[str, list[list[float]]], columns: list[str], rows: list[str
     """Maps above each other, a value in each field, the largest marked."""
     import numpy as np
 
-    with _figure(3.4 * len(grids), repr(grids), len(grids)) as (every, text):
+    with figure(3.4 * len(grids), repr(grids), len(grids)) as (every, text):
         for axes, (title, grid) in zip(every if len(grids) > 1 else [every], grids.items(), strict=True):
             values = np.array(grid)
             axes.imshow(values, cmap="GnBu", aspect="auto", origin="lower")
@@ -121,8 +122,13 @@ def maps(grids: dict[str, list[list[float]]], columns: list[str], rows: list[str
 
 
 @contextmanager
-def _figure(height: float, salt: str, panels: int = 1) -> Iterator[tuple[Any, io.StringIO]]:
-    """Axes to draw on, several if there are several panels; afterwards the text holds the picture as SVG."""
+def figure(
+    height: float, salt: str, panels: int = 1, *, width: float = 6.0, png: Path | None = None
+) -> Iterator[tuple[Any, io.StringIO]]:
+    """Axes to draw on, several if there are several panels; afterwards the text holds the picture as SVG.
+
+    A file that is named gets it as PNG.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -135,10 +141,13 @@ def _figure(height: float, salt: str, panels: int = 1) -> Iterator[tuple[Any, io
     }
     drawn, text = io.StringIO(), io.StringIO()
     with mpl.rc_context(settings):
-        figure = Figure(figsize=(6.0, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        yield figure.subplots(panels), text
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(drawing)
+        yield drawing.subplots(panels), text
+        drawing.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        if png is not None:
+            png.parent.mkdir(parents=True, exist_ok=True)
+            drawing.savefig(png, format="png", dpi=100, metadata={"Software": None})
     svg = drawn.getvalue()
     text.write(svg[svg.index("<svg") :])
 

@@ -47,8 +47,8 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     for rows in sorted({group.params["rows"] for group in others}, reverse=True):
         body += _size(rows, [group for group in others if group.params["rows"] == rows])
     used = {result["environment"] for result in usable}
-    facts = _environments([one for key, one in run["environments"].items() if key in used])
-    body = _busy(usable, run["environments"]) + body
+    facts = environments([one for key, one in run["environments"].items() if key in used])
+    body = busy_note(usable, run["environments"]) + body
     return texts.PAGE.format(
         style=texts.STYLE,
         body=body or "<p>There are no results yet.</p>",
@@ -77,7 +77,7 @@ def _targets(found: Iterable[Target]) -> str:
     ]
     if not lines:
         return ""
-    return "<h3>Targets</h3>" + _table(["", "", "measured<br><small>target</small>"], lines, numbers=(2,))
+    return "<h3>Targets</h3>" + table(["", "", "measured<br><small>target</small>"], lines, numbers=(2,))
 
 
 def _joins(groups: list[Group]) -> str:
@@ -95,7 +95,7 @@ def _joins(groups: list[Group]) -> str:
             where = f"{point['rows']:,} rows, {point['memory']} memory, skew {point['skew']:g}, {point['layout']}"
             marked = [number for number, line in enumerate(lines) if "<b>sweep</b>" in line[0]]
             text += f"<h3>{escape(where)}</h3>"
-            text += _table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
+            text += table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
     return text
 
 
@@ -166,7 +166,7 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
     lines = [[f"<b>{escape(name_of(group))}</b>", *(value(group) for _, value in shown)] for group in ordered]
     header = ["arm", *(name for name, _ in shown)]
     marked = [number for number, group in enumerate(ordered) if group.arm in OURS]
-    return plots.rate_bars(bars) + _table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
+    return plots.rate_bars(bars) + table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
 
 
 def name_of(group: Group) -> str:
@@ -212,9 +212,10 @@ def _legend(groups: Iterable[Group]) -> str:
     return f"<h3>The arms</h3><ul>{''.join(lines)}</ul>"
 
 
-def _table(
+def table(
     header: list[str], lines: list[list[str]], numbers: Iterable[int] = (), marked: Iterable[int] = (), kind: str = ""
 ) -> str:
+    """A table that scrolls sideways where it does not fit; some columns to the right, some lines marked."""
     right, ours = set(numbers), set(marked)
 
     def cells(tag: str, values: list[str]) -> str:
@@ -229,20 +230,22 @@ def _notes(kind: str, title: str, items: Iterable[str]) -> str:
     return f"<div class={kind}><b>{title}</b><ul>{lines}</ul></div>" if lines else ""
 
 
-def _busy(results: list[Result], environments: dict[str, Any]) -> str:
+def is_busy(result: Result, environments: dict[str, Any]) -> bool:
+    """Were others at work on the machine when a cell began?"""
+    cores = environments.get(result.get("environment", ""), {}).get("cores", 1)
+    return bool(result.get("load_before", 0) > _BUSY * cores)
+
+
+def busy_note(results: list[Result], environments: dict[str, Any]) -> str:
     """Others at work on the machine spoil every figure: say so first."""
-    busy = [
-        result["load_before"]
-        for result in results
-        if result.get("load_before", 0) > _BUSY * environments.get(result["environment"], {}).get("cores", 1)
-    ]
+    busy = [result["load_before"] for result in results if is_busy(result, environments)]
     if not busy:
         return ""
     many = f"{len(busy)} of {len(results)} runs started at a load of {min(busy):.1f} to {max(busy):.1f}"
     return f"<p class=note><b>The machine was busy:</b> {many}. Rates are too low and uncertain.</p>"
 
 
-def _environments(found: list[dict[str, Any]]) -> str:
+def environments(found: list[dict[str, Any]]) -> str:
     """The machines; where only the commit differs, one table for all commits."""
     machines: dict[str, list[dict[str, Any]]] = {}
     for facts in found:
@@ -265,4 +268,4 @@ def _environment(facts: dict[str, Any], commits: list[str]) -> str:
         ["packages", escape(", ".join(f"{name} {version}" for name, version in facts["packages"].items()))],
         ["commit", escape(", ".join(dict.fromkeys(commits)))],
     ]
-    return _table(["", ""], lines)
+    return table(["", ""], lines)

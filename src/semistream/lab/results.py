@@ -16,6 +16,8 @@ from typing import Any
 from semistream.lab.cells import PLACE, BenchmarkError, Cell
 
 Result = dict[str, Any]
+# Student's t for 95 %, by degrees of freedom from 1; above ten the last serves, which is a little wide.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 NOT_JOINING = ("source", "passthrough", "build")  # they add nothing, so their rows are others
 
 
@@ -132,6 +134,17 @@ class Group:
         """Smallest and largest value."""
         values = [result[name] for result in self.results]
         return min(values), max(values)
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean: over the repetitions, or over the segments of a single run."""
+        values = [result[name] for result in self.results if result.get(name) is not None]
+        if len(values) == 1:
+            values = self.results[0].get("segments", {}).get(name, [])
+        if len(values) < 2:
+            return None
+        half = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1] * statistics.stdev(values) / len(values) ** 0.5
+        middle = statistics.fmean(values)
+        return middle - half, middle + half
 
     @property
     def rate(self) -> float:

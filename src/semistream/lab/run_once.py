@@ -20,7 +20,11 @@ def run_cell(cell: Cell, root: Path) -> dict[str, Any]:
     """The result of one cell, with how busy the machine was before and how long all of it took."""
     load, start = os.getloadavg()[0], time.perf_counter()
     data = BenchData(root, cell.params["rows"])
-    if cell.suite == "spark":
+    if cell.suite == "lab":
+        from semistream.lab.papers import arms
+
+        result = arms.run(cell, root)
+    elif cell.suite == "spark":
         from semistream.lab import arms_spark
 
         result = arms_spark.run(cell, data)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from semistream.errors import choose
 from semistream.lab.cells import BenchmarkError, Cell, enriched
@@ -33,6 +33,7 @@ GRIDS: dict[str, Grid] = {
     "full": Grid(),
     "quick": Grid((200_000,), ("10%", "1%"), (1.0, 0.0), ("shuffled",), 200_000, warm_seconds=5.0, seconds=3.0),
 }
+Place = list[tuple[str, dict[str, Any]]]  # arms and parameters that are compared with each other
 Start = Callable[[Cell], None]
 End = Callable[[Cell, dict[str, Any]], None]
 
@@ -44,6 +45,26 @@ def arms_of(suite: str) -> tuple[str, ...]:
 
         return ARMS
     return CORE_ARMS if suite == "core" else SPARK_ARMS
+
+
+class Run(Protocol):
+    """What running cells needs to know."""
+
+    @property
+    def out(self) -> Path:
+        """Where results go."""
+
+    @property
+    def data(self) -> Path:
+        """Where data is made and found again."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """When a cell is given up."""
+
+    @property
+    def command(self) -> str:
+        """How to run this again."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +141,20 @@ class Settings:
 def cells(settings: Settings) -> list[Cell]:
     """All cells in the order in which they are run."""
     make = {"core": _core_places, "spark": _spark_places, "joins": _joins_places}[settings.suite]
+    return in_turns(settings.suite, list(make(settings)), settings.repetitions)
+
+
+def in_turns(suite: str, places: Sequence[Place], repetitions: int) -> list[Cell]:
+    """Arms of a place one after the other, each repetition with another arm first."""
     found = []
-    for repetition in range(settings.repetitions):
-        for place in make(settings):
+    for repetition in range(repetitions):
+        for place in places:
             turn = repetition % len(place)
-            found += [Cell(settings.suite, arm, params, repetition) for arm, params in place[turn:] + place[:turn]]
+            found += [Cell(suite, arm, params, repetition) for arm, params in place[turn:] + place[:turn]]
     return found
 
 
-def _core_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def _core_places(settings: Settings) -> Iterator[Place]:
     for size in settings.batch_rows:
         # Three stream rows for each master row fill the cache; arms without one skip most of this.
         warmup = settings.warmup or max(3, 3 * settings.rows // size)
@@ -141,7 +167,7 @@ def _core_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]
             "batches": settings.timed_batches(size),
         }
         for number, memory in enumerate(settings.memory):
-            place: list[tuple[str, dict[str, Any]]] = []
+            place: Place = []
             for arm in settings.arms:
                 if arm == "sweep_each":
                     place.append((arm, {**common, "memory": memory, "direct": False}))
@@ -159,7 +185,7 @@ def _core_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]
         yield [("build", {"rows": settings.rows, "memory": BUILD_MEMORY})]
 
 
-def _spark_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def _spark_places(settings: Settings) -> Iterator[Place]:
     for size in settings.batch_rows:
         for stream in settings.streams:
             common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": settings.columns}
@@ -186,7 +212,7 @@ def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict
     }
 
 
-def _joins_places(settings: Settings) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def _joins_places(settings: Settings) -> Iterator[Place]:
     assert settings.grid is not None
     for point in settings.grid.points():
         how = {"warm_seconds": settings.grid.warm_seconds, "seconds": settings.grid.seconds}
@@ -225,7 +251,7 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
         step()
 
 
-def run(settings: Settings, wanted: Sequence[Cell], results: Results, start: Start, end: End) -> None:
+def run(settings: Run, wanted: Sequence[Cell], results: Results, start: Start, end: End) -> None:
     """Run some cells; one that breaks is noted and the next run, but arms that do not agree end everything."""
     facts = environment(settings.data)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -241,10 +267,10 @@ def run(settings: Settings, wanted: Sequence[Cell], results: Results, start: Sta
         check_agreement(line for line in results.done if cell_of(line).place == cell.place)
 
 
-def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
+def run_cell(cell: Cell, settings: Run) -> dict[str, Any]:
     """Run one cell in a fresh process."""
     variables = dict(os.environ)
-    if cell.suite in ("core", "joins"):
+    if cell.suite != "spark":
         variables |= dict.fromkeys(ONE_THREAD, "1")
     command = [sys.executable, "-m", "semistream.lab.run_once", str(settings.data), cell.to_json()]
     try:
@@ -263,7 +289,7 @@ def run_cell(cell: Cell, settings: Settings) -> dict[str, Any]:
     return result
 
 
-def _note_run(settings: Settings, facts: dict[str, Any]) -> None:
+def _note_run(settings: Run, facts: dict[str, Any]) -> None:
     """Add this machine and this command to ``run.json``."""
     path = settings.out / "run.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}

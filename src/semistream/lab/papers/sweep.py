@@ -1,0 +1,76 @@
+"""Our own join against all others: by memory, size and skew, all of them at one point, and out of the page cache."""
+
+from __future__ import annotations
+
+from semistream.lab.papers.claims import Claim, best, ratio
+from semistream.lab.papers.figures import Figure, Point, Scale, Suite
+from semistream.lab.papers.sscj import MEMORY, SKEWS, sizes
+
+MAIN = ("sweep", "moij", "sscj", "hybrid", "derakhshan", "mesh", "inl")
+ALL = (
+    "sweep",
+    "moij",
+    "sscj",
+    "pcsrj",
+    "optimised_xhybrid",
+    "tuned_xhybrid",
+    "xhybrid",
+    "hybrid",
+    "ssij",
+    "partition",
+    "derakhshan",
+    "ssbj",
+    "rmesh",
+    "amesh",
+    "mesh",
+    "inl",
+)
+_R = "rows_per_second"
+_CACHE = "sweep gives most of its memory to the cache and little to waiting, so it reads more pages and does less work"
+_SCANS = "on a uniform stream no cache helps, and whoever lets tuples wait longest reads least"
+
+
+def figures(scale: Scale) -> list[Figure]:
+    """All of them."""
+    memory = tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY))
+    skew = tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS))
+    past = (Point("10%", scale.cell(direct=True)),)
+    cached = (Point("10%", scale.cell(direct=False)),)
+    return [
+        _figure("1", "Service rate by memory", "memory, share of R", memory),
+        _figure("2", "Service rate by the size of R", "rows of R", sizes(scale)),
+        _figure("3", "Service rate by skew of the stream", "skew of the stream", skew),
+        _everybody("4", "Every join, past the page cache (O_DIRECT)", past),
+        _everybody("5", "Every join, out of the page cache", cached),
+    ]
+
+
+def _figure(name: str, title: str, across: str, points: tuple[Point, ...]) -> Figure:
+    return Figure(
+        name,
+        title,
+        across,
+        points,
+        MAIN,
+        "Wanted: sweep has the highest rate at every point.",
+        (
+            Claim("highest rate at every point", "ours", best("sweep", MAIN[1:], _R), _SCANS),
+            Claim("as many tuples a page as MOIJ", "ours", ratio("sweep", "moij", 1.0, -1), _CACHE),
+        ),
+    )
+
+
+def _everybody(name: str, title: str, points: tuple[Point, ...]) -> Figure:
+    return Figure(
+        name,
+        title,
+        "join",
+        points,
+        ALL,
+        "Wanted: sweep has the highest rate.",
+        (Claim("highest rate", "ours", best("sweep", ALL[1:], _R)),),
+        kind="bars",
+    )
+
+
+SUITE = Suite("sweep", "sweep, ours against all", "semistream's own join", 100_000_000, figures)
