@@ -145,7 +145,7 @@ def _shedding(scale: Scale) -> Figure:
             Claim("TOPW keeps more than any w tuples would", "section 4", best("topw_05", ["keep_w"], _KEPT)),
         ),
         (Panel(_KEPT, "share of the join's results", log=False),),
-        note="Drawn from TOPW's definition with the frequencies that Zipf's law expects, no sample of them; no join is run.",
+        note="Drawn from TOPW's definition with the frequencies that Zipf's law expects, not a sample; no join is run.",
         names={
             "topw_01": "TOPW, z_R = 0.1",
             "topw_05": "TOPW, z_R = 0.5",
