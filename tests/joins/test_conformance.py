@@ -51,13 +51,13 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 
 def asked() -> list[Any]:
-    """Every join with every case. The papers' joins share their code: a sixth of the cases a run, in turn, is quick
+    """Every join with every case. The papers' joins share their code: a twelfth of the cases, in turn, is quick
     enough; all of them come with the long tests.
     """
     found = []
     for turn, join in enumerate(JOINS):
         for number, case in enumerate(CASES):
-            later = join not in OURS and number % 6 != turn % 6
+            later = join not in OURS and number % 12 != turn % 12
             marks = [pytest.mark.long] if later else []
             found.append(pytest.param(join, *case, id="-".join([join, *case]), marks=marks))
     return found
@@ -74,7 +74,7 @@ def test_same_rows_as_the_model(
 def in_order() -> list[Any]:
     """Joins that keep the stream's order, with all cases in the long tests."""
     return [
-        pytest.param(name, *case, id="-".join([name, *case]), marks=[pytest.mark.long] if (turn + at) % 8 else [])
+        pytest.param(name, *case, id="-".join([name, *case]), marks=[pytest.mark.long] if (turn + at) % 16 else [])
         for turn, (name, kind) in enumerate(JOINS.items())
         for at, case in enumerate(CASES)
         if kind.keeps_order
@@ -100,7 +100,7 @@ def hashed() -> list[Any]:
             join,
             how,
             key,
-            marks=[pytest.mark.long] if join not in OURS and (turn + a + b) % 4 else [],
+            marks=[pytest.mark.long] if join not in OURS and (turn + a + b) % 8 else [],
             id=f"{key}-{how}-{join}",
         )
         for turn, join in enumerate(JOINS)

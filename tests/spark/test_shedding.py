@@ -113,6 +113,7 @@ class TestBatches:
         by_count = sorted((frequency[key] for key in sales(1).column("id").to_pylist()), reverse=True)
         assert table.num_rows == sum(by_count[:400])
 
+    @pytest.mark.long
     def test_in_foreach_batch(self, spark: SparkSession, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [sales(0), sales(1)])
@@ -224,6 +225,7 @@ class TestReconcile:
         whole = pa.concat_tables([sales(number) for number in range(batches)])
         assert_same_rows(DeltaTable(table).to_pyarrow_table(), model_join(whole, master_table(), "id"))
 
+    @pytest.mark.long
     def test_while_the_stream_runs_on(self, spark: SparkSession, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
         result = begun_with_sink(spark, tmp_path, store, [0.5, 0.5, 0.5])

@@ -46,7 +46,10 @@ def stream(spark: SparkSession, name: str = "zipf", **given: Any) -> DataFrame:
     return spark.readStream.format(f"semistream-{name}").options(**given).load()
 
 
-@pytest.mark.parametrize("name", sorted(WORKLOADS))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in ("zipf", "tpch") else [pytest.mark.long]) for name in sorted(WORKLOADS)],
+)
 def test_tables_are_the_workload(sources: SparkSession, name: str, place: Path) -> None:
     load = make_workload(name, **options(name, place))
     reader = sources.read.format(f"semistream-{name}").options(**options(name, place), partitions=3)
@@ -58,7 +61,7 @@ def test_tables_are_the_workload(sources: SparkSession, name: str, place: Path) 
 
 
 @pytest.mark.parametrize(
-    "name", ["tpch", "zipf", *(pytest.param(name, marks=pytest.mark.long) for name in ("retail", "weather"))]
+    "name", ["zipf", *(pytest.param(name, marks=pytest.mark.long) for name in ("retail", "tpch", "weather"))]
 )
 def test_streams_are_the_workload(sources: SparkSession, name: str, place: Path, tmp_path: Path) -> None:
     load = make_workload(name, **options(name, place))
@@ -148,6 +151,7 @@ def test_rows_come_at_their_rate(sources: SparkSession) -> None:
         reader(rows=11).latestOffset(zero, ReadAllAvailable())
 
 
+@pytest.mark.long
 def test_an_endless_stream_with_a_rate(sources: SparkSession, tmp_path: Path) -> None:
     """A real query by the real clock: rows come, and each once."""
     df = stream(sources, "retail", rows=100, rowsPerSecond=2000, poisson=True)

@@ -46,6 +46,8 @@ def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
 
     ``shares`` are those of the partitions. Solve h_S = Σ p/(1+p·T)·(T + p·T²/2) for T; then w = 1/Σ(p/(1+p·T)).
     """
+    if not (shares > 0).any():  # nothing is left to wait for
+        return max(1.0, slots), max(1.0, slots)
     p = shares[shares > 0] / shares.sum()
 
     def waiting(span: float) -> float:
