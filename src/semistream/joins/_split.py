@@ -97,5 +97,6 @@ def predict_sweep(
     }
     tuples = window / max(1e-9, 1 - hits)
     words = f"for a Zipf stream of exponent {workload.skew:g}"
-    rows = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
-    return Prediction(hits, tuples / reads, pages / reads, shown, words, piece_rows=rows)
+    piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
+    rows = 1 / (1 / piece + 1 / tuples)  # a sweep has a cost of its own, as a piece of the stream has
+    return Prediction(hits, tuples / reads, pages / reads, shown, words, piece_rows=max(1, int(rows)))

@@ -1,9 +1,8 @@
 """`semistream calibrate`: measure, on this machine, what the cost models only count.
 
-A store of half a million rows is made, and every join runs on it for a moment at several budgets, with a uniform and a
-skewed stream. From rows, reads, pages, hits and seconds of these runs its five terms are fitted (never below zero). The
-steps that the papers name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one
-by one.
+A store of half a million rows is made, and every join runs on it for a moment at several budgets and skews. From rows,
+reads, pages, hits and seconds of these runs its five terms are fitted (never below zero). The steps that the papers
+name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one by one.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from semistream.stores.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
 ROWS = 500_000
-_MEMORY = (0.02, 0.05, 0.12, 0.3)
-_SKEWS = (0.0, 1.0)
+_MEMORY = (0.01, 0.04, 0.12, 0.3)
+_SKEWS = (0.0, 0.5, 1.0)
 _COLUMNS = ["surrogate", "price", "vendor"]
 _STEP = 200_000  # tuples for the papers' steps
 _USUAL: npt.NDArray[np.float64] = np.array([100e-6, 3e-6, 0.5e-6, 0.2e-6, 200e-6])  # read, page, miss, hit, piece
@@ -52,7 +51,7 @@ def calibrate(
     seconds: float = 0.4,
     report: Report = lambda *_: None,
 ) -> Costs:
-    """Measure everything; about three minutes. The store is made in ``directory``, a temporary one unless given."""
+    """Measure everything; about eight minutes. The store is made in ``directory``, a temporary one unless given."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
         loads = {skew: ZipfWorkload(rows, skew=skew) for skew in _SKEWS}
         report("making a store", 0, len(joins) + 2)
@@ -71,7 +70,7 @@ def _runs(
 ) -> Iterator[tuple[Measured, int]]:
     kind: Any = JOINS[name]
     schema = loads[1.0].stream(0, 1).schema
-    for load in loads.values():
+    for skew, load in loads.items():
         for share in _MEMORY if name != "reference" else (2.0,):
             plan = JoinPlan.make(schema, store.schema, store.codec, "key", "left", _COLUMNS)
             budget = Budget(int(store.bytes * share))
@@ -86,7 +85,7 @@ def _runs(
                 warm_seconds=3 * seconds,
                 seconds=seconds,
             )
-            yield seen, kind.predict(store, plan, budget.total, Workload()).piece_rows
+            yield seen, kind.predict(store, plan, budget.total, Workload(skew)).piece_rows
 
 
 def _fit(store: MasterStore, runs: list[tuple[Measured, int]]) -> Terms:
