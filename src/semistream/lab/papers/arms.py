@@ -56,8 +56,9 @@ def _least_memory(cell: Cell, data: LabData) -> dict[str, Any]:
         if abs(seen / target - 1) < _NEAR or memory >= _MOST_SHARE * store_bytes:
             break
         memory = min(_MOST_SHARE * store_bytes, max(memory / 4, math.exp(_crossing(tried, math.log(target)))))
-    reached = math.exp(tried[-1][1]) >= target * (1 - _NEAR)
-    found = math.exp(_crossing(tried, math.log(target))) if reached else None
+    reached = max(value for _, value in tried) >= math.log(target * (1 - _NEAR))
+    out_of_reach = not reached and max(size for size, _ in tried) >= math.log(0.99 * _MOST_SHARE * store_bytes)
+    found = None if out_of_reach else math.exp(_crossing(tried, math.log(target)))
     return {
         **result,
         "memory_bytes": found,
