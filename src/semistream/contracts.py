@@ -240,7 +240,7 @@ class Join(ABC):
     @classmethod
     @abstractmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
 
@@ -255,7 +255,7 @@ class Join(ABC):
 
 
 @dataclass(frozen=True)
-class Workload:
+class Profile:
     """What a cost model knows of a stream: its Zipf exponent, and whether R's keys lie in order of popularity."""
 
     skew: float = 1.0

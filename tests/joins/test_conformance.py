@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import HOWS, Join, Workload
+from semistream.contracts import HOWS, Join, Profile
 from semistream.joins import JOINS
 from semistream.stores import MasterStore
 from tests.joins import wrong_join
@@ -193,7 +193,7 @@ def test_predictions_are_sensible(stores: Stores, join: str) -> None:
     store, table = stores("int64", "unique", "shuffled")
     plan = question(store, table, "int64", "some matched", "left", "all columns").plan
     for memory in (JOINS[join].least_bytes(store, plan), 1 << 24):
-        said = JOINS[join].predict(store, plan, memory, Workload())
+        said = JOINS[join].predict(store, plan, memory, Profile())
         assert said.tuples_per_read >= 1
         assert 0 <= said.hit_ratio <= 1
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import cli
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.planner.capacity import expected, least_memory, skew_of, stream_schema
 from semistream.stores import MasterStore
@@ -22,9 +22,9 @@ from tests.planner.conftest import ROWS
 def test_least_memory_is_the_reverse_of_rate(store: MasterStore, question: JoinPlan) -> None:
     sizes = []
     for rate in (200_000, 500_000, 1_000_000):
-        found = least_memory(store, question, rate, Workload())
+        found = least_memory(store, question, rate, Profile())
         assert found.rows_per_second >= rate
-        again = expected(store, question, found.memory_bytes, Workload())
+        again = expected(store, question, found.memory_bytes, Profile())
         assert again.rows_per_second == found.rows_per_second
         sizes.append(found.memory_bytes)
     assert sizes == sorted(sizes)
@@ -32,14 +32,14 @@ def test_least_memory_is_the_reverse_of_rate(store: MasterStore, question: JoinP
 
 def test_a_rate_beyond_a_core(store: MasterStore, question: JoinPlan) -> None:
     with pytest.raises(MemoryBudgetError, match=r"more than a core reaches .* at least \d+ cores"):
-        least_memory(store, question, 1e9, Workload())
+        least_memory(store, question, 1e9, Profile())
     with pytest.raises(ArgumentError, match="rate=0 must be more than 0"):
-        least_memory(store, question, 0, Workload())
+        least_memory(store, question, 0, Profile())
 
 
 def test_enough_memory_holds_the_master(store: MasterStore, question: JoinPlan) -> None:
-    assert expected(store, question, 10 * store.bytes, Workload()).choice.join.name == "reference"
-    assert expected(store, question, store.bytes // 10, Workload()).choice.join.name == "sweep"
+    assert expected(store, question, 10 * store.bytes, Profile()).choice.join.name == "reference"
+    assert expected(store, question, store.bytes // 10, Profile()).choice.join.name == "sweep"
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 0.8, 1.0, 1.2])

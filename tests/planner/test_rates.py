@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import CalibrationError
 from semistream.joins import JOINS
 from semistream.planner.calibration import calibrate
@@ -20,7 +20,7 @@ def test_figures_come_with_semistream(store: MasterStore, question: JoinPlan) ->
     costs = default_costs()
     assert set(costs.joins) == set(JOINS)
     for name, kind in JOINS.items():
-        rate = costs.rate(name, kind.predict(store, question, store.bytes, Workload()), store)
+        rate = costs.rate(name, kind.predict(store, question, store.bytes, Profile()), store)
         assert 10_000 < rate < 100_000_000, name
 
 

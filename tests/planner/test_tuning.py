@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.amesh import AmeshSettings
@@ -24,7 +24,7 @@ from tests.planner.conftest import ROWS
 def test_mesh_has_a_best_buffer(store: MasterStore, question: JoinPlan) -> None:
     """Neither the smallest buffer, which pays for every request, nor the largest, which leaves no slots."""
     memory = store.bytes // 10
-    tried = tune("mesh", store, question, memory, Workload())
+    tried = tune("mesh", store, question, memory, Profile())
     rates = {trial.settings.buffer_share: trial.rows_per_second for trial in tried}
     best = tried[0].settings.buffer_share
     assert rates[best] == max(rates.values())
@@ -37,7 +37,7 @@ def test_least_memory_for_mesh(store: MasterStore, question: JoinPlan) -> None:
     sizes = []
     for rate in (20_000, 100_000, 200_000):
         memory, settings = least_memory_for_mesh(store, question, rate)
-        said = JOINS["mesh"].predict(store, question, memory, Workload(), settings)
+        said = JOINS["mesh"].predict(store, question, memory, Profile(), settings)
         assert default_costs().rate("mesh", said, store) >= rate
         sizes.append(memory)
     assert sizes == sorted(sizes)
@@ -51,7 +51,7 @@ def test_tuned_by_measurement(store: MasterStore, question: JoinPlan) -> None:
     def stream() -> Iterator[pa.RecordBatch]:
         return (load.stream(start, 5000) for start in range(0, 3 * ROWS, 5000))
 
-    tried = tune("sscj", store, question, store.bytes // 10, Workload(), stream=stream, seconds=0.05)
+    tried = tune("sscj", store, question, store.bytes // 10, Profile(), stream=stream, seconds=0.05)
     seen = {trial.settings.cache_share: trial.measured_tuples_per_page for trial in tried}
     assert all(value is not None for value in seen.values())
     assert (seen[0.2] or 0) > (seen[0.0] or 0)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import InvariantError
 from semistream.joins._costs import Master, block_shares
 from semistream.joins._groups import product_of_groups
@@ -79,7 +79,7 @@ class BlockJoin(QueueJoin):
 
     @classmethod
     def blocks_in_memory(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile
     ) -> tuple[Shares, Master, int, float, Floats]:
         """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
         shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
@@ -87,7 +87,7 @@ class BlockJoin(QueueJoin):
         limit = int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
         slots = shares.slots(limit + 20 * (master.partitions + 1))
         size = master.partition_pages * master.rows_per_page * (store.row_bytes + 40) + 512
-        of = Popularity(master.keys, workload.skew).partitions(master.partitions, ranked=workload.ranked)
+        of = Popularity(master.keys, profile.skew).partitions(master.partitions, ranked=profile.ranked)
         hits, others = block_shares(of, limit / size)
         return shares, master, slots, hits, others
 

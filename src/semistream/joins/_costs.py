@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from semistream.contracts import Prediction, Workload
+from semistream.contracts import Prediction, Profile
 from semistream.joins._popularity import Floats, Popularity
 from semistream.stores.reading import LONGEST_REQUEST
 
@@ -89,12 +89,12 @@ def swept(rows: float, master: Master, popularity: Popularity, gap_pages: float)
 
 
 def prediction(
-    hits: float, misses: float, master: Master, parts: dict[str, int], workload: Workload, piece_rows: int
+    hits: float, misses: float, master: Master, parts: dict[str, int], profile: Profile, piece_rows: int
 ) -> Prediction:
     """Counts of a join that reads a partition for ``misses`` tuples."""
     requests = max(1, math.ceil(master.partition_pages / master.request_pages))
     tuples = misses / max(1e-9, 1 - hits) / requests
-    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {workload.skew:g}"
+    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {profile.skew:g}"
     return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import InvariantError
 from semistream.joins._costs import Master, prediction
 from semistream.joins._multimap import Entries, Slots
@@ -119,18 +119,18 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `predict_with`."""
         del settings
-        return cls.predict_with(store, plan, memory_bytes, workload, cls.buffer_share)
+        return cls.predict_with(store, plan, memory_bytes, profile, cls.buffer_share)
 
     @classmethod
     def predict_with(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, buffer_share: float
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, buffer_share: float
     ) -> Prediction:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
         shares = cls.shares(store, plan, memory_bytes, buffer_share)
         master, slots = Master.of(store, shares.buffer), shares.slots(0)
         parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
-        return prediction(0.0, max(1.0, slots / master.partitions), master, parts, workload, shares.piece_rows)
+        return prediction(0.0, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._costs import Master, settled, swept
 from semistream.joins._division import Division, output_row_bytes
@@ -55,7 +55,7 @@ def cache_bounds(room: int, floor: int) -> tuple[int, int]:
 
 
 def predict_sweep(
-    store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, share: float, *, adapt: bool
+    store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, share: float, *, adapt: bool
 ) -> Prediction:
     """Zipf hits of the cache and the reads of a full window, where the split between them comes to rest."""
     parts = Division.of(store, plan, memory_bytes, share)
@@ -64,7 +64,7 @@ def predict_sweep(
     master = Master.of(store, parts.buffer // 2)
     half = max(1, parts.buffer // 4 // store.page_bytes)  # one half of the reader's buffer loads, the other is used
     master = replace(master, request_pages=min(master.request_pages, half))
-    popularity = Popularity(master.keys, workload.skew)
+    popularity = Popularity(master.keys, profile.skew)
     room, row = parts.cache + parts.window, row_charge(plan.stream)
     waiting = waiting_bytes(plan.stream)
     gap = 1 + store.device.gap_bytes / store.page_bytes
@@ -74,7 +74,7 @@ def predict_sweep(
         cells = TupleCache.geometry(int(cache), cell)["cells"] if TupleCache.holds_anything(int(cache), cell) else 0
         cached = min(float(master.keys), max(0, cells) / master.rows_per_key)
         whole = cached >= master.keys
-        hits = 1.0 if whole else popularity.head(cached) * (_ADMISSION if workload.skew else 1.0)
+        hits = 1.0 if whole else popularity.head(cached) * (_ADMISSION if profile.skew else 1.0)
         window = max(1.0, (room - cache) / waiting)
         pages, reads = swept(window, master, popularity.without(min(cached, master.keys - 1.0)), gap)
         return cached, hits, window, pages, reads
@@ -96,7 +96,7 @@ def predict_sweep(
         "window": room - int(cache),
     }
     tuples = window / max(1e-9, 1 - hits)
-    words = f"for a Zipf stream of exponent {workload.skew:g}"
+    words = f"for a Zipf stream of exponent {profile.skew:g}"
     piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
     rows = 1 / (1 / piece + 1 / tuples)  # a sweep has a cost of its own, as a piece of the stream has
     return Prediction(hits, tuples / reads, pages / reads, shown, words, piece_rows=max(1, int(rows)))

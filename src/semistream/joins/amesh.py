@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError, InvariantError
 from semistream.joins._multimap import Slots
 from semistream.joins._partitions import Partitions
@@ -101,10 +101,10 @@ class AMeshJoin(ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """As MESHJOIN; a packet that has met all of R within a read cuts it in two."""
-        said = super().predict(store, plan, memory_bytes, workload, settings)
+        said = super().predict(store, plan, memory_bytes, profile, settings)
         if store.pages % said.pages_per_read == 0:
             return said
         return replace(said, tuples_per_read=said.tuples_per_read / 2, pages_per_read=said.pages_per_read / 2)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.joins._costs import Master, swept
 from semistream.joins._groups import Indices
 from semistream.joins._in_order import ask, give
@@ -179,7 +179,7 @@ class DerakhshanJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """Hits of an LRU cache; the misses of a block share pages."""
         del settings
@@ -189,7 +189,7 @@ class DerakhshanJoin(Join):
         block = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
         rows = max(0, memory_bytes - store.index_bytes - buffer - block * (row + waiting)) // row_cost(store, plan)
         master = Master.of(store, buffer)
-        popularity = Popularity(master.keys, workload.skew)
+        popularity = Popularity(master.keys, profile.skew)
         keys = rows / master.rows_per_key
         hits = popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.

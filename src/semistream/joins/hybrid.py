@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._costs import Master, prediction, queue_reads
 from semistream.joins._popularity import Popularity
 from semistream.joins._queue_join import QueueJoin
@@ -28,13 +28,13 @@ class HybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
         del settings
         shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
         master, slots = Master.of(store, shares.buffer), shares.slots(0)
-        popularity = Popularity(master.keys, workload.skew)
-        misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=workload.ranked))
+        popularity = Popularity(master.keys, profile.skew)
+        misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=profile.ranked))
         parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
-        return prediction(0.0, misses, master, parts, workload, shares.piece_rows)
+        return prediction(0.0, misses, master, parts, profile, shares.piece_rows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.joins._output import Output, pieces
 from semistream.joins._window import row_charge
 from semistream.rows import Projection
@@ -86,9 +86,9 @@ class IndexNestedLoopJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `Join.predict`."""
-        del plan, memory_bytes, workload, settings
+        del plan, memory_bytes, profile, settings
         parts = {"index": store.index_bytes, "buffer": store.largest_page}
         return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

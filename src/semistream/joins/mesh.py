@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError
 from semistream.joins._scan_join import ScanJoin
 
@@ -48,7 +48,7 @@ class MeshJoin(ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `ScanJoin.predict_with`."""
-        return cls.predict_with(store, plan, memory_bytes, workload, (settings or MeshSettings()).buffer_share)
+        return cls.predict_with(store, plan, memory_bytes, profile, (settings or MeshSettings()).buffer_share)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import InvariantError, choose
 from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import Master, behind_cache, by_inequality, prediction, settled
@@ -148,7 +148,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
         chosen = settings or MoijSettings()
@@ -157,12 +157,12 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
         most = int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
         slots = shares.slots(most * _TABLE_BYTES)
-        popularity = Popularity(master.keys, workload.skew)
+        popularity = Popularity(master.keys, profile.skew)
         a_key = master.rows_per_key * cost  # bytes of a cached key
 
         def behind(keys: float) -> tuple[float, float, float]:
             left = max(1.0, slots - keys * a_key / shares.slot)
-            return behind_cache(left, keys, master, popularity, ranked=workload.ranked)
+            return behind_cache(left, keys, master, popularity, ranked=profile.ranked)
 
         def wanted(keys: float) -> float:
             span = behind(keys)[2]  # a key waits with p·span tuples when its turn comes
@@ -177,4 +177,4 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             "cache": cached + most * _TABLE_BYTES,
             "stream table": slots * shares.slot - cached,
         }
-        return prediction(hits, misses, master, parts, workload, shares.piece_rows)
+        return prediction(hits, misses, master, parts, profile, shares.piece_rows)

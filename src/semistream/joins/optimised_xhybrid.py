@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import Master, prediction, queue_reads
 from semistream.joins._master_cache import row_cost
@@ -51,17 +51,17 @@ class OptimisedXHybridJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN behind a cache of the first keys of R."""
         del settings
         shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
         master, rows = Master.of(store, shares.buffer), cls.cached_rows(store, plan, shares, cls.cache_share)
-        popularity = Popularity(master.keys, workload.skew)
-        of = popularity.partitions(master.partitions, ranked=workload.ranked)
+        popularity = Popularity(master.keys, profile.skew)
+        of = popularity.partitions(master.partitions, ranked=profile.ranked)
         pinned = rows / (master.rows_per_key * master.keys) * master.partitions
         first = int(pinned)
         hits = float(of[:first].sum() + (of[first] * (pinned - first) if first < len(of) else 0.0))
         slots = shares.slots(rows * row_cost(store, plan))
         misses, _ = queue_reads(slots, of[first:]) if first < len(of) else (math.inf, 0.0)
-        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), workload, shares.piece_rows)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._block_join import BlockJoin
 from semistream.joins._costs import prediction
 
@@ -42,11 +42,11 @@ class PartitionJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """Blocks fill up to one level and are read there; on average they are half full."""
         del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, workload)
+        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, profile)
         parts = cls.parts_of(store, shares, slots)
         misses = max(1.0, 2 * slots / len(others)) if len(others) else math.inf
-        return prediction(hits, misses, master, parts, workload, shares.piece_rows)
+        return prediction(hits, misses, master, parts, profile, shares.piece_rows)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError, choose
 from semistream.joins._output import MOST_ROWS, pieces
 from semistream.joins._partitions import Partitions
@@ -154,7 +154,7 @@ class ParallelCacheJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
         chosen = settings or PcsrjSettings()
@@ -162,7 +162,7 @@ class ParallelCacheJoin(Join):
         count = max(1, min(chosen.nodes, memory_bytes // least))
         node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
         share = max(least, memory_bytes // count)
-        one = SemiStreamCacheJoin.predict_part(store, plan, share, workload, node, 1 / count)
+        one = SemiStreamCacheJoin.predict_part(store, plan, share, profile, node, 1 / count)
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.errors import MemoryBudgetError
 from semistream.joins._output import MOST_ROWS, pieces
 from semistream.rows import Projection
@@ -151,8 +151,8 @@ class ReferenceJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `Join.predict`."""
-        del memory_bytes, workload, settings
+        del memory_bytes, profile, settings
         return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")

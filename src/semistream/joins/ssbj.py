@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache_join import CacheFirst
 from semistream.joins._costs import Master, by_inequality, prediction, settled
 from semistream.joins._master_cache import row_cost
@@ -57,7 +57,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
         del settings
@@ -65,7 +65,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
         master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
         rows = cls.cached_rows(store, plan, shares, cls.cache_share)
         slots = shares.slots(rows * cost)
-        popularity = Popularity(master.keys, workload.skew)
+        popularity = Popularity(master.keys, profile.skew)
 
         def wanted(keys: float) -> float:
             arrivals = slots / max(1e-9, 1 - popularity.head(keys))  # in a round of R
@@ -74,4 +74,4 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
 
         hits = popularity.head(settled(wanted, 0.0))
         parts = cls.divided(store, plan, shares, rows)
-        return prediction(hits, max(1.0, slots / master.partitions), master, parts, workload, shares.piece_rows)
+        return prediction(hits, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError
 from semistream.joins._cache_join import CacheJoin
 from semistream.joins._costs import Master, behind_cache, prediction
@@ -101,22 +101,22 @@ class SemiStreamCacheJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache of the most frequent keys."""
-        return cls.predict_part(store, plan, memory_bytes, workload, settings)
+        return cls.predict_part(store, plan, memory_bytes, profile, settings)
 
     @classmethod
     def predict_part(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None, part: float = 1.0
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None, part: float = 1.0
     ) -> Prediction:
         """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
         chosen = settings or SscjSettings()
         shares = cls.shares(store, plan, memory_bytes, chosen.buffer_share)
         master = Master.of(store, shares.buffer, part)
         rows = cls.cached_rows(store, plan, shares, chosen.cache_share)
-        popularity = Popularity(master.keys, workload.skew)
+        popularity = Popularity(master.keys, profile.skew)
         slots = shares.slots(rows * row_cost(store, plan))
         keys = rows / master.rows_per_key
-        hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=workload.ranked)
-        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), workload, shares.piece_rows)
+        hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=profile.ranked)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._block_join import BlockJoin
 from semistream.joins._costs import prediction
 
@@ -36,12 +36,12 @@ class SemiStreamIndexJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """A pass reads every block that the gathered tuples need."""
         del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, workload)
+        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, profile)
         misses = others / max(1e-12, others.sum()) * slots  # by block, when the buffer is full
         reads = float(-np.expm1(-misses).sum()) if len(others) else 0.0
         parts = cls.parts_of(store, shares, slots)
-        return prediction(hits, slots / reads if reads else math.inf, master, parts, workload, shares.piece_rows)
+        return prediction(hits, slots / reads if reads else math.inf, master, parts, profile, shares.piece_rows)

@@ -39,7 +39,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._division import Division, output_row_bytes
@@ -375,8 +375,8 @@ class SweepJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `predict_sweep`."""
         chosen = settings or SweepSettings()
-        return predict_sweep(store, plan, memory_bytes, workload, chosen.cache_share, adapt=chosen.adapt)
+        return predict_sweep(store, plan, memory_bytes, profile, chosen.cache_share, adapt=chosen.adapt)

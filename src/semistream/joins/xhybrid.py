@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Prediction, Workload
+from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError
 from semistream.joins._costs import Master, prediction, queue_reads, settled
 from semistream.joins._meeting import groups_of
@@ -81,7 +81,7 @@ class XHybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, settings: Any = None
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
         chosen = settings or (cls.settings_type() if cls.settings_type is not None else None)
@@ -90,15 +90,15 @@ class XHybridJoin(QueueJoin):
         wanted = int(shares.spare * chosen.pinned) if chosen is not None else 2 * shares.buffer
         pages = min(wanted if shares.spare > 0 else 0, shares.free) // store.page_bytes // 2
         slots = shares.slots(2 * pages * store.page_bytes)
-        popularity = Popularity(master.keys, workload.skew)
+        popularity = Popularity(master.keys, profile.skew)
         share = min(1.0, pages / master.pages)
-        hits = popularity.head(share * master.keys) if workload.ranked else share
+        hits = popularity.head(share * master.keys) if profile.ranked else share
         first = int(share * master.partitions)
         if share == 1.0:
             misses = math.inf
         else:
-            rest = popularity.without(share * master.keys) if workload.ranked else popularity
-            of = rest.partitions(master.partitions - first, ranked=workload.ranked)
+            rest = popularity.without(share * master.keys) if profile.ranked else popularity
+            of = rest.partitions(master.partitions - first, ranked=profile.ranked)
             # Of the tuples that come in an iteration, those of pinned keys leave at its end.
             tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of)[0] / (1 - hits), 1.0)
             misses = tuples * (1 - hits)
@@ -108,7 +108,7 @@ class XHybridJoin(QueueJoin):
             "pinned part": 2 * pages * store.page_bytes,
             "stream table": slots * shares.slot,
         }
-        return prediction(hits, misses, master, parts, workload, shares.piece_rows)
+        return prediction(hits, misses, master, parts, profile, shares.piece_rows)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.memory import MemorySampler, give_back_memory
 from semistream.lab.predicting import predicted
-from semistream.lab.streams import Feed, Limits, waits
+from semistream.planner.measuring import Feed, Limits, waits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 
@@ -59,10 +59,8 @@ class Setting:
         if "settings" in params:
             settings = kind.settings_type(**params["settings"])
         share = params.get("buffer_share")
-        if share is not None and hasattr(kind.settings_type, "buffer_share"):
+        if share is not None and hasattr(kind.settings_type, "buffer_share"):  # inl has no buffer to share
             settings = kind.settings_type(buffer_share=share)
-        elif share is not None:  # an attribute of the class, which its cost model reads too
-            kind = type(kind.__name__, (kind,), {"buffer_share": share})
         plan = JoinPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
         return Setting(kind, settings, store, plan)
 

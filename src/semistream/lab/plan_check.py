@@ -42,7 +42,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     import pyarrow as pa
 
     from semistream.budget import Budget
-    from semistream.contracts import JoinPlan, Workload
+    from semistream.contracts import JoinPlan, Profile
     from semistream.joins import JOINS
     from semistream.planner.capacity import expected, least_memory
     from semistream.planner.measuring import measure
@@ -54,12 +54,12 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     store = MasterStore.open(BenchData(data, setting["rows"]).store())
     schema = load.stream(0, 1).schema
     plan = JoinPlan.make(schema, store.schema, store.codec, "key", "left", enriched("three"))
-    workload = Workload(setting["skew"])
+    profile = Profile(setting["skew"])
     if setting["asks"] == "memory":
-        said = expected(store, plan, int(store.bytes * setting["share"]), workload)
+        said = expected(store, plan, int(store.bytes * setting["share"]), profile)
     else:
-        whole = expected(store, plan, 4 * store.bytes, workload).rows_per_second
-        said = least_memory(store, plan, whole * min(0.9, 2 * setting["share"]), workload)
+        whole = expected(store, plan, 4 * store.bytes, profile).rows_per_second
+        said = least_memory(store, plan, whole * min(0.9, 2 * setting["share"]), profile)
     kind: Any = JOINS[said.choice.join.name]
     join = kind(store, plan, Budget(said.memory_bytes))
     made = [load.stream(start, _BATCH) for start in range(0, min(8_000_000, 4 * setting["rows"] + 4_000_000), _BATCH)]

@@ -14,7 +14,7 @@ from semistream.lab.terminal import progress_bars, show_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from semistream.contracts import JoinPlan, Workload
+    from semistream.contracts import JoinPlan, Profile
     from semistream.planner.capacity import Capacity
     from semistream.planner.tuning import Trial
     from semistream.stores import MasterStore
@@ -84,11 +84,12 @@ def plan(
     from semistream.budget import parse_bytes
     from semistream.planner.capacity import expected, least_memory
 
-    store, question, workload = _question(master, skew, sample, on, columns, row_bytes)
+    rows = None if sample is None else _batches(sample)
+    store, question, profile = _question(master, skew, rows, on, columns, row_bytes)
     if rate is not None:
-        _say(least_memory(store, question, rate, workload), store)
+        _say(least_memory(store, question, rate, profile), store)
     else:
-        _say(expected(store, question, parse_bytes(str(memory), whole=store.bytes), workload), store)
+        _say(expected(store, question, parse_bytes(str(memory), whole=store.bytes), profile), store)
 
 
 def tune(
@@ -118,23 +119,24 @@ def tune(
     from semistream.planner import tuning
 
     tuning.trials(join)  # refuses what cannot be tuned
-    store, question, workload = _question(master, skew, sample, on, columns, row_bytes)
+    rows = None if sample is None else _batches(sample)
+    store, question, profile = _question(master, skew, rows, on, columns, row_bytes)
     if rate is not None:
         if join != "mesh":
             raise ArgumentError(f"--rate is for mesh, not for {join}; 'semistream plan' answers it for all joins")
         size, settings = tuning.least_memory_for_mesh(store, question, rate)
         print(f"mesh reaches {rate:,.0f} rows/s a core with {format_bytes(size)}, as {settings}")
         return
-    if (measured or threshold) and sample is None:
+    if (measured or threshold) and rows is None:
         raise ArgumentError("a measurement needs a stream; give --sample")
-    stream = (lambda: itertools.cycle(_batches(sample))) if sample is not None and (measured or threshold) else None
+    stream = (lambda: itertools.cycle(rows)) if rows is not None and (measured or threshold) else None
     with progress_bars() as progress:
         trials = tuning.tune(
             join,
             store,
             question,
             parse_bytes(memory, whole=store.bytes),
-            workload,
+            profile,
             settings=tuning.thresholds(0.3) if threshold and join == "sscj" else None,
             stream=stream,
             seconds=seconds,
@@ -149,10 +151,15 @@ def tune(
 
 
 def _question(
-    master: Path, skew: float | None, sample: Path | None, on: str | None, columns: str | None, row_bytes: int
-) -> tuple[MasterStore, JoinPlan, Workload]:
+    master: Path,
+    skew: float | None,
+    sample: list[pa.RecordBatch] | None,
+    on: str | None,
+    columns: str | None,
+    row_bytes: int,
+) -> tuple[MasterStore, JoinPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
-    from semistream.contracts import JoinPlan, Workload
+    from semistream.contracts import JoinPlan, Profile
     from semistream.planner.capacity import skew_of, stream_schema
     from semistream.stores import MasterStore
 
@@ -162,17 +169,17 @@ def _question(
     names = list(store.key) if on is None else on.split(",")
     if len(names) != len(store.key):
         raise ArgumentError(f"--on names {len(names)} columns, the key of {master} has {len(store.key)}: {store.key}")
-    schema = stream_schema(store, row_bytes) if sample is None else _batches(sample)[0].schema
+    schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
     wanted = None if columns is None else columns.split(",")
     question = JoinPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
     if skew is None and sample is not None:
         import numpy as np
 
-        codes = [store.codec.encode([b.column(n) for n in question.stream_keys])[0] for b in _batches(sample)]
+        codes = [store.codec.encode([b.column(n) for n in question.stream_keys])[0] for b in sample]
         keys = sum(entry.keys for entry in store.manifest.segments)
         skew = skew_of(np.concatenate(codes), keys)
-    return store, question, Workload(1.0 if skew is None else skew)
+    return store, question, Profile(1.0 if skew is None else skew)
 
 
 def _batches(path: Path) -> list[pa.RecordBatch]:
@@ -203,7 +210,7 @@ def _say(capacity: Capacity, store: MasterStore) -> None:
         ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],
         ["algorithm", f"{choice.join.name}: {choice.reason}"],
         ["rate", f"{capacity.rows_per_second:,.0f} rows/s a core, in the join alone"],
-        ["stream", f"Zipf exponent {capacity.workload.skew:.2f}"],
+        ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
         ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
         *[[f"  {name}", format_bytes(size)] for name, size in said.parts.items()],
         ["costs", by],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.planner.rates import current_costs
 
 
@@ -13,7 +13,7 @@ def predicted(
     kind: Any, settings: Any, store: Any, plan: JoinPlan, memory_bytes: int, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Counts by the model, and the rate that follows from this machine's calibration; None where nothing is read."""
-    stream = Workload(skew=params["skew"], ranked=params.get("layout") == "sorted")
+    stream = Profile(skew=params["skew"], ranked=params.get("layout") == "sorted")
     said = kind.predict(store, plan, memory_bytes, stream, settings)
     reads = math.isfinite(said.tuples_per_read)
     return {

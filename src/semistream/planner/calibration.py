@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.joins import JOINS
 from semistream.joins._output import Output
 from semistream.joins._stream_table import StreamTable
@@ -85,7 +85,7 @@ def _runs(
                 warm_seconds=3 * seconds,
                 seconds=seconds,
             )
-            yield seen, kind.predict(store, plan, budget.total, Workload(skew)).piece_rows
+            yield seen, kind.predict(store, plan, budget.total, Profile(skew)).piece_rows
 
 
 def _fit(store: MasterStore, runs: list[tuple[Measured, int]]) -> Terms:

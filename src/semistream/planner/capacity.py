@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins._popularity import Popularity
+from semistream.joins._window import stream_row_bytes
 from semistream.keys import Codes
 from semistream.planner.choice import Choice, choose_algorithm
 from semistream.planner.rates import Costs, current_costs
@@ -30,7 +31,7 @@ class Capacity:
 
     memory_bytes: int
     choice: Choice
-    workload: Workload
+    profile: Profile
 
     @property
     def rows_per_second(self) -> float:
@@ -38,23 +39,23 @@ class Capacity:
         return self.choice.rows_per_second
 
 
-def expected(store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, costs: Costs | None = None) -> Capacity:
+def expected(store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None) -> Capacity:
     """The join to use with some memory, and its rate."""
     return Capacity(
         memory_bytes,
-        choose_algorithm("auto", store, plan, memory_bytes, workload=workload, costs=costs or current_costs()),
-        workload,
+        choose_algorithm("auto", store, plan, memory_bytes, profile=profile, costs=costs or current_costs()),
+        profile,
     )
 
 
-def least_memory(store: Any, plan: JoinPlan, rate: float, workload: Workload, costs: Costs | None = None) -> Capacity:
+def least_memory(store: Any, plan: JoinPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
     """The least memory with which a core is expected to reach ``rate`` rows/s."""
     if rate <= 0:
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")
     costs = costs or current_costs()
     low = JOINS["sweep"].least_bytes(store, plan)
     high = 2 * JOINS["reference"].least_bytes(store, plan) + low
-    most = expected(store, plan, high, workload, costs)
+    most = expected(store, plan, high, profile, costs)
     if most.rows_per_second < rate:
         cores = int(np.ceil(rate / most.rows_per_second))
         raise MemoryBudgetError(
@@ -65,7 +66,7 @@ def least_memory(store: Any, plan: JoinPlan, rate: float, workload: Workload, co
     for _ in range(_STEPS):
         middle = int(np.sqrt(float(low) * high))
         try:
-            here = expected(store, plan, middle, workload, costs)
+            here = expected(store, plan, middle, profile, costs)
         except MemoryBudgetError:
             low = middle
             continue
@@ -80,16 +81,9 @@ def least_memory(store: Any, plan: JoinPlan, rate: float, workload: Workload, co
 
 def stream_schema(store: Any, row_bytes: int = 20) -> pa.Schema:
     """The schema of a stream that is not there yet: the store's key, and as many other columns as make up a row."""
-    keys = [pa.field(item.name, item.type) for item in store.codec.fields]
-    taken = sum(_width(item.type) for item in keys)
-    return pa.schema([*keys, *(pa.field(f"_column{i}", pa.int32()) for i in range(max(0, row_bytes - taken) // 4))])
-
-
-def _width(kind: pa.DataType) -> int:
-    try:
-        return int(max(1, kind.bit_width // 8))
-    except ValueError:
-        return 24
+    keys = pa.schema([pa.field(item.name, item.type) for item in store.codec.fields])
+    others = max(0, row_bytes - stream_row_bytes(keys)) // 4
+    return pa.schema([*keys, *(pa.field(f"_column{i}", pa.int32()) for i in range(others))])
 
 
 def skew_of(codes: Codes, keys: int) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from semistream.contracts import Join, JoinPlan, Prediction, Workload
-from semistream.errors import ArgumentError, MemoryBudgetError, choose
+from semistream.contracts import Join, JoinPlan, Prediction, Profile
+from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
 from semistream.joins import JOINS
-from semistream.planner.rates import Costs, current_costs
+from semistream.planner.rates import Costs, current_costs, default_costs
 
 # Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
 CANDIDATES = tuple(name for name in JOINS if name not in ("inl", "pcsrj", "partition"))
@@ -20,12 +23,27 @@ _ADVANTAGE = 1.25  # another join must promise so much more than `sweep`: models
 
 @dataclass(frozen=True)
 class Choice:
-    """The algorithm chosen, why, what its model predicts, and the rate of a core that follows."""
+    """The algorithm chosen and why; its model is asked only by those who want to know what it predicts."""
 
     join: type[Join]
     reason: str
-    prediction: Prediction
-    rows_per_second: float
+    store: Any
+    plan: JoinPlan
+    memory_bytes: int
+    profile: Profile
+    costs: Costs | None = None
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What the model counts."""
+        return self.join.predict(self.store, self.plan, self.memory_bytes, self.profile)
+
+    @cached_property
+    def rows_per_second(self) -> float:
+        """The rate of a core that follows; not a number for a join that was never calibrated."""
+        costs = self.costs or _costs()
+        known = self.join.name in costs.joins
+        return costs.rate(self.join.name, self.prediction, self.store) if known else math.nan
 
 
 def choose_algorithm(
@@ -35,7 +53,7 @@ def choose_algorithm(
     memory_bytes: int,
     *,
     copies: int = 1,
-    workload: Workload | None = None,
+    profile: Profile | None = None,
     candidates: Sequence[str] = CANDIDATES,
     costs: Costs | None = None,
 ) -> Choice:
@@ -48,47 +66,46 @@ def choose_algorithm(
     if algorithm not in ("auto", *able):
         what = "join on a condition" if plan.condition is not None else "keep the stream's order"
         raise ArgumentError(f"algorithm={algorithm!r} cannot {what}; these can: {', '.join(able)}")
-    workload, costs = workload or Workload(), costs or current_costs()
+
+    def choice(name: str, reason: str = "") -> Choice:
+        return Choice(JOINS[name], reason, store, plan, memory_bytes, profile or Profile(), costs)
+
     if algorithm != "auto":
         kind = JOINS[algorithm]
         _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
-        return _chosen(kind, "asked for", store, plan, memory_bytes, workload, costs)
+        return choice(algorithm, "asked for")
     whole = JOINS["reference"].least_bytes(store, plan)
     if "reference" in able and whole <= memory_bytes // 2:
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
-        return _chosen(JOINS["reference"], reason, store, plan, memory_bytes, workload, costs)
+        return choice("reference", reason)
     names = [name for name in candidates if name in able and name != "reference"] or able[:1]
-    first = JOINS["sweep" if "sweep" in names else names[0]]
-    _check_memory(first, store, plan, memory_bytes, copies)
+    usual = "sweep" if "sweep" in names else names[0]
+    _check_memory(JOINS[usual], store, plan, memory_bytes, copies)
     fitting = [name for name in names if JOINS[name].least_bytes(store, plan) * copies <= memory_bytes]
-    ranked = list(_ranked(fitting, store, plan, memory_bytes, workload, costs))
-    return _best(ranked, first, f"the columns needed take about {whole:,} bytes, more than half of {memory_bytes:,}")
+    because = f"the columns needed take about {whole:,} bytes, more than half of {memory_bytes:,}"
+    return _best([choice(name) for name in fitting], JOINS[usual], because)
 
 
-def _ranked(
-    names: Sequence[str], store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, costs: Costs
-) -> Iterator[Choice]:
-    for name in names:
-        yield _chosen(JOINS[name], "", store, plan, memory_bytes, workload, costs)
+def _best(choices: list[Choice], usual: type[Join], because: str) -> Choice:
+    """`sweep`, or what stands first, unless another promises much more."""
+    first = next(choice for choice in choices if choice.join is usual)
+    others = [choice for choice in choices if choice.rows_per_second > _ADVANTAGE * first.rows_per_second]
+    if not others:
+        return replace(first, reason=f"{because}: {usual.idea}")
+    quickest = max(others, key=lambda choice: choice.rows_per_second)
+    more = quickest.rows_per_second / first.rows_per_second
+    return replace(
+        quickest, reason=f"{because}; {more:.1f} times the rate that {usual.name} promises: {quickest.join.idea}"
+    )
 
 
-def _best(choices: list[Choice], first: type[Join], because: str) -> Choice:
-    """The quickest; `sweep`, or what stands first, unless another promises much more."""
-    quickest = max(choices, key=lambda choice: choice.rows_per_second)
-    usual = next((choice for choice in choices if choice.join is first), quickest)
-    if quickest.rows_per_second < _ADVANTAGE * usual.rows_per_second or quickest is usual:
-        return Choice(usual.join, f"{because}: {usual.join.idea}", usual.prediction, usual.rows_per_second)
-    more = quickest.rows_per_second / usual.rows_per_second
-    reason = f"{because}; {more:.1f} times the rate that {usual.join.name} promises: {quickest.join.idea}"
-    return Choice(quickest.join, reason, quickest.prediction, quickest.rows_per_second)
-
-
-def _chosen(
-    kind: type[Join], reason: str, store: Any, plan: JoinPlan, memory_bytes: int, workload: Workload, costs: Costs
-) -> Choice:
-    said = kind.predict(store, plan, memory_bytes, workload)
-    rate = costs.rate(kind.name, said, store) if kind.name in costs.joins else float("nan")
-    return Choice(kind, reason, said, rate)
+def _costs() -> Costs:
+    """This machine's; a calibration that cannot be used must not stop a join that only asks which way is quicker."""
+    try:
+        return current_costs()
+    except CalibrationError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return default_costs()
 
 
 def _suits(kind: type[Join], plan: JoinPlan) -> bool:

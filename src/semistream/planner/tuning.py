@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Workload
+from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.mesh import MeshJoin, MeshSettings
@@ -70,7 +70,7 @@ def tune(
     store: Any,
     plan: JoinPlan,
     memory_bytes: int,
-    workload: Workload,
+    profile: Profile,
     *,
     settings: Iterable[Any] | None = None,
     stream: Callable[[], Iterator[pa.RecordBatch]] | None = None,
@@ -84,7 +84,7 @@ def tune(
     result = []
     for number, one in enumerate(tried):
         report(number, len(tried))
-        said = kind.predict(store, plan, memory_bytes, workload, one)
+        said = kind.predict(store, plan, memory_bytes, profile, one)
         trial = Trial(one, said.tuples_per_page, costs.rate(name, said, store))
         if stream is not None:
             made: Any = kind(store, plan, Budget(memory_bytes), one)  # type: ignore[call-arg]
@@ -101,7 +101,7 @@ def least_memory_for_mesh(
     costs = costs or current_costs()
 
     def best(memory: int) -> Trial:
-        return tune("mesh", store, plan, memory, Workload(), costs=costs)[0]
+        return tune("mesh", store, plan, memory, Profile(), costs=costs)[0]
 
     low = MeshJoin.least_bytes(store, plan)
     high = 4 * store.bytes + low

@@ -13,6 +13,7 @@ from typing import Any
 from semistream.lab import arms_joins
 from semistream.lab.cells import Cell
 from semistream.lab.papers import shedding
+from semistream.lab.papers.figures import STORE_ROW_BYTES
 from semistream.lab.papers.models import tuned_model
 from semistream.lab.papers.workload import LabData, load_of
 
@@ -45,7 +46,7 @@ def _measured(cell: Cell, data: LabData) -> dict[str, Any]:
 
 def _least_memory(cell: Cell, data: LabData) -> dict[str, Any]:
     """The least memory at which the join serves ``target`` tuples a page: steps on the line through the last two."""
-    target, store_bytes = cell.params["target"], data.rows * 134
+    target, store_bytes = cell.params["target"], data.rows * STORE_ROW_BYTES
     tried: list[tuple[float, float]] = []
     memory, result = 0.05 * store_bytes, {}
     for _ in range(_STEPS):

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 from semistream.lab.papers.claims import Claim
 from semistream.lab.report import is_busy
 from semistream.lab.results import Group
-from semistream.lab.streams import MOST_WARM
 from semistream.lab.suites import Place
+from semistream.planner.measuring import MOST_WARM
 
 PAPER_ROW_BYTES = 120
 STORE_ROW_BYTES = 134  # a row in our store, page headers and spare room included

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from semistream.lab.papers import workload
+from semistream.lab.papers.axes import MILLIONS, by_memory, by_size, by_skew
 from semistream.lab.papers.claims import Claim, best, ratio
 from semistream.lab.papers.figures import Figure, Panel, Point, Scale, Suite
-from semistream.lab.papers.sscj import MEMORY, MILLIONS, SKEWS, sizes, validation
+from semistream.lab.papers.sscj import validation
 from semistream.lab.plots import short
 
 ARMS = ("moij", "sscj")
@@ -83,9 +84,7 @@ def _memory_by_size(scale: Scale) -> Figure:
 def _by_memory(scale: Scale) -> Figure:
     return Figure(
         "7a",
-        "Service rate by memory",
-        "memory, share of R",
-        tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY)),
+        *by_memory(scale),
         _RATES,
         "MOIJ is about 1.5 times CJ at 1 % memory and 2 times at 10 %.",
         (
@@ -100,9 +99,7 @@ def _by_memory(scale: Scale) -> Figure:
 def _by_size(scale: Scale) -> Figure:
     return Figure(
         "7b",
-        "Service rate by the size of R",
-        "rows of R",
-        sizes(scale),
+        *by_size(scale),
         ARMS,
         "At 1.12 GB MOIJ is about 2 times CJ at 20 million rows, and 1.7 times at 100 million.",
         (
@@ -116,9 +113,7 @@ def _by_size(scale: Scale) -> Figure:
 def _by_skew(scale: Scale) -> Figure:
     return Figure(
         "7c",
-        "Service rate by skew of the stream",
-        "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS)),
+        *by_skew(scale),
         _RATES,
         "MOIJ is ahead as soon as there is skew, about 2 times CJ at skew 1.",
         (
@@ -135,9 +130,7 @@ def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: s
     there = Claim(f"{stated}× CJ at 10 %", where, ratio(*ARMS, stated or 1, -1), _TUNED)
     return Figure(
         name,
-        f"Service rate by memory, {data}",
-        "memory, share of R",
-        tuple(Point(share, {**params, "memory": share}) for share in scale.some(MEMORY)),
+        *by_memory(scale, params, data),
         ARMS,
         "MOIJ is ahead at every memory" + (f", about {stated} times CJ at 10 %." if stated else "."),
         (ahead, there) if stated else (ahead,),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from semistream.lab.papers.axes import by_budget, by_size, by_skew
 from semistream.lab.papers.claims import Claim, best, ratio
-from semistream.lab.papers.figures import Figure, Point, Scale, Suite
+from semistream.lab.papers.figures import Figure, Scale, Suite
 from semistream.lab.papers.sscj import validation
-from semistream.lab.plots import short
 
 ARMS = ("pcsrj", "pcsrj_one")
 NAMES = {"pcsrj": "PCSRJ, two nodes", "pcsrj_one": "CACHEJOIN, one node"}
 _FIXED = 50e6  # bytes
 _BUDGETS = (50e6, 100e6, 150e6, 200e6)
-_SKEWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _R = "rows_per_second"
 _TWO_CORES = (
     "nodes are processes on two cores, and the process that splits the stream needs its share of them; a quick run's "
@@ -34,12 +33,9 @@ def figures(scale: Scale) -> list[Figure]:
 
 
 def _by_size(scale: Scale) -> Figure:
-    rows = [scale.size(1e6 * millions) for millions in scale.some((1, 2, 4, 8))]
     return Figure(
         "3a",
-        "Service rate by the size of R",
-        "rows of R",
-        tuple(Point(short(n), scale.cell(rows=n, memory=scale.memory(_FIXED))) for n in rows),
+        *by_size(scale, fixed=_FIXED, millions=(1, 2, 4, 8)),
         ARMS,
         "Two nodes are about 1.65 times one at 1 million rows, and 2 times at 8 million.",
         (
@@ -51,12 +47,9 @@ def _by_size(scale: Scale) -> Figure:
 
 
 def _by_memory(name: str, scale: Scale, rows: int, stated: tuple[float, float]) -> Figure:
-    budgets = [scale.memory(size) for size in scale.some(_BUDGETS)]
     return Figure(
         name,
-        f"Service rate by memory, {short(rows)} rows",
-        "memory, MB",
-        tuple(Point(f"{size / 1e6:.3g}", scale.cell(rows=rows, memory=size)) for size in budgets),
+        *by_budget(scale, _BUDGETS, rows=rows),
         ARMS,
         "About 1.65 times with 50 MB and 1.71 times with 200 MB.",
         (
@@ -68,12 +61,9 @@ def _by_memory(name: str, scale: Scale, rows: int, stated: tuple[float, float]) 
 
 
 def _by_skew(name: str, scale: Scale, rows: int) -> Figure:
-    memory = scale.memory(_FIXED)
     return Figure(
         name,
-        f"Service rate by skew of the stream, {short(rows)} rows",
-        "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(rows=rows, memory=memory, skew=skew)) for skew in scale.some(_SKEWS)),
+        *by_skew(scale, rows=rows, memory=scale.memory(_FIXED)),
         ARMS,
         "Two nodes are ahead as soon as there is skew, about 1.65 times at skew 1.",
         (

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from semistream.lab.papers import workload
+from semistream.lab.papers.axes import by_memory, by_size, by_skew
 from semistream.lab.papers.claims import Claim, best, close, ratio, trend
 from semistream.lab.papers.figures import RATE, Figure, Panel, Point, Scale, Suite
 from semistream.lab.plots import short
 
 ARMS = ("sscj", "hybrid", "rmesh", "mesh")
 NAMES = {"sscj": "SSCJ", "hybrid": "HYBRIDJOIN", "rmesh": "R-MESHJOIN", "mesh": "MESHJOIN"}
-MEMORY = ("1%", "2%", "5%", "10%")
-SKEWS = (0.0, 0.25, 0.5, 0.75, 1.0)
-MILLIONS = (20, 40, 60, 80, 100)
-FIXED = 1.12e9  # bytes, where |R| varies
 _LARGER_R = (
     "by Zipf's law the same share of R answers more of the stream when R is larger (4 % of its rows: 77 % at half a "
     "million rows, 83 % at 100 million, 1.4 times the gain)"
@@ -43,9 +40,7 @@ def figures(scale: Scale) -> list[Figure]:
 def _by_memory(scale: Scale) -> Figure:
     return Figure(
         "4a",
-        "Service rate by memory",
-        "memory, share of R",
-        tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY)),
+        *by_memory(scale),
         ARMS,
         "SSCJ is up to 3 times HYBRIDJOIN at 1 % memory and up to 4.5 times at 10 %; far above the two MESHJOINs.",
         (
@@ -60,9 +55,7 @@ def _by_memory(scale: Scale) -> Figure:
 def _by_size(scale: Scale) -> Figure:
     return Figure(
         "4b",
-        "Service rate by the size of R",
-        "rows of R",
-        sizes(scale),
+        *by_size(scale),
         ARMS,
         "At a fixed memory of 1.12 GB SSCJ is up to 3 times HYBRIDJOIN for every R.",
         (
@@ -76,9 +69,7 @@ def _by_size(scale: Scale) -> Figure:
 def _by_skew(scale: Scale) -> Figure:
     return Figure(
         "4c",
-        "Service rate by skew of the stream",
-        "skew of the stream",
-        tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS)),
+        *by_skew(scale),
         ARMS,
         "SSCJ gains with skew, about 3 times HYBRIDJOIN at 1; the MESHJOINs do not; at 0 SSCJ is slightly below them.",
         (
@@ -95,9 +86,7 @@ def _by_skew(scale: Scale) -> Figure:
 def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: str) -> Figure:
     return Figure(
         name,
-        f"Service rate by memory, {data}",
-        "memory, share of R",
-        tuple(Point(share, {**params, "memory": share}) for share in scale.some(MEMORY)),
+        *by_memory(scale, params, data),
         ARMS,
         "SSCJ is ahead of the other three at every memory.",
         (Claim("ahead at every memory", f"section 5.2, figure {name}", best("sscj", ARMS[1:])),),
@@ -110,9 +99,7 @@ def _data(scale: Scale, name: str, data: str, params: dict[str, object], note: s
 def _processing(scale: Scale) -> Figure:
     return Figure(
         "5a",
-        "Processing time by the size of R",
-        "rows of R",
-        sizes(scale),
+        *by_size(scale, "Processing time"),
         ARMS,
         "The time that a tuple spends in the join is smallest with SSCJ, and more so for a larger R.",
         (Claim("SSCJ's is the smallest", "section 5.2", best("sscj", ARMS[1:], _TIME, lowest=True), _FAST_SCAN),),
@@ -139,12 +126,6 @@ def _waiting(scale: Scale) -> Figure:
         "time has no end and no point is drawn.",
         names=NAMES,
     )
-
-
-def sizes(scale: Scale) -> tuple[Point, ...]:
-    """|R| as SSCJ and MOIJ vary it, at a fixed memory."""
-    rows = [scale.size(1e6 * millions) for millions in scale.some(MILLIONS)]
-    return tuple(Point(short(n), scale.cell(rows=n, memory=scale.memory(FIXED))) for n in rows)
 
 
 def validation(name: str, scale: Scale, arms: tuple[str, ...], names: dict[str, str], where: str) -> Figure:

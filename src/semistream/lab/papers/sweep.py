@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from semistream.lab.papers.axes import Axis, by_memory, by_size, by_skew
 from semistream.lab.papers.claims import Claim, best, ratio
 from semistream.lab.papers.figures import Figure, Point, Scale, Suite
-from semistream.lab.papers.sscj import MEMORY, SKEWS, sizes
 
 MAIN = ("sweep", "moij", "sscj", "hybrid", "derakhshan", "mesh", "inl")
 ALL = (
@@ -32,25 +32,21 @@ _SCANS = "on a uniform stream no cache helps, and whoever lets tuples wait longe
 
 def figures(scale: Scale) -> list[Figure]:
     """All of them."""
-    memory = tuple(Point(share, scale.cell(memory=share)) for share in scale.some(MEMORY))
-    skew = tuple(Point(f"{skew:g}", scale.cell(skew=skew)) for skew in scale.some(SKEWS))
     past = (Point("10%", scale.cell(direct=True)),)
     cached = (Point("10%", scale.cell(direct=False)),)
     return [
-        _figure("1", "Service rate by memory", "memory, share of R", memory),
-        _figure("2", "Service rate by the size of R", "rows of R", sizes(scale)),
-        _figure("3", "Service rate by skew of the stream", "skew of the stream", skew),
+        _figure("1", by_memory(scale)),
+        _figure("2", by_size(scale)),
+        _figure("3", by_skew(scale)),
         _everybody("4", "Every join, past the page cache (O_DIRECT)", past),
         _everybody("5", "Every join, out of the page cache", cached),
     ]
 
 
-def _figure(name: str, title: str, across: str, points: tuple[Point, ...]) -> Figure:
+def _figure(name: str, axis: Axis) -> Figure:
     return Figure(
         name,
-        title,
-        across,
-        points,
+        *axis,
         MAIN,
         "Wanted: sweep has the highest rate at every point.",
         (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from semistream.lab.papers.axes import by_budget, by_size
 from semistream.lab.papers.claims import NOTHING, Claim, Seen, best, close, grows, judged, peak
 from semistream.lab.papers.figures import PAGES, RATE, Drawn, Figure, Panel, Point, Scale, Suite
-from semistream.lab.plots import short
 
 PINNED = (0.05, 0.1, 0.2, 0.4, 0.6)
 SWAPPABLE = (0.005, 0.02, 0.05, 0.1, 0.18)
@@ -30,7 +30,7 @@ _OLDEST = (
 )
 _SMALL_READS = "tuples a page grow as the swappable part shrinks; only the cost of a request speaks against that"
 _FEW_LOOPS = "out of the page cache an iteration costs more than its pages, so the largest reads give the highest rate"
-_WHOLE_PARTS = "the default sizes are not tuned for each budget, and only whole partitions are pinned"
+_ONE_SIZE = "the default sizes are not tuned for each budget"
 
 
 def figures(scale: Scale) -> list[Figure]:
@@ -61,39 +61,32 @@ def _surface(scale: Scale) -> Figure:
             Claim("at different sizes of the two parts", "section 4.1", _unequal),
         ),
         kind="surface",
-        note="Only whole partitions of the swappable size are pinned: a pinned part that is smaller pins nothing.",
         names=NAMES,
     )
 
 
 def _by_swappable(scale: Scale) -> Figure:
-    return Figure(
-        "5a",
-        "Model and measurement, by the swappable part",
-        "swappable part, share of the memory",
-        tuple(Point(f"{s:.1%}", _cell(scale, TUNED["pinned"], s)) for s in SWAPPABLE),
-        ("tuned_xhybrid",),
-        "Model and measurement differ by 0.5 %.",
-        (
-            Claim("0.5 % apart", "section 5.3, figure 5(a)", close("tuples_per_page", _MODEL, 0.05), _OLDEST),
-            Claim("the rate has a maximum inside", "figure 5(a)", peak("tuned_xhybrid"), _FEW_LOOPS),
-        ),
-        (RATE, Panel("tuples_per_page", PAGES.title, model=_MODEL)),
-        names=NAMES,
-    )
+    points = tuple(Point(f"{s:.1%}", _cell(scale, TUNED["pinned"], s)) for s in SWAPPABLE)
+    return _beside_the_model("5a", "swappable part", points, "0.5 %")
 
 
 def _by_pinned(scale: Scale) -> Figure:
+    points = tuple(Point(f"{p:.0%}", _cell(scale, p, TUNED["swappable"])) for p in PINNED)
+    return _beside_the_model("5b", "pinned (non-swappable) part", points, "0.6 %")
+
+
+def _beside_the_model(name: str, part: str, points: tuple[Point, ...], apart: str) -> Figure:
+    place = f"figure {name[0]}({name[1]})"
     return Figure(
-        "5b",
-        "Model and measurement, by the pinned part",
-        "pinned (non-swappable) part, share of the memory",
-        tuple(Point(f"{p:.0%}", _cell(scale, p, TUNED["swappable"])) for p in PINNED),
+        name,
+        f"Model and measurement, by the {part}",
+        f"{part}, share of the memory",
+        points,
         ("tuned_xhybrid",),
-        "Model and measurement differ by 0.6 %.",
+        f"Model and measurement differ by {apart}.",
         (
-            Claim("0.6 % apart", "section 5.3, figure 5(b)", close("tuples_per_page", _MODEL, 0.05), _OLDEST),
-            Claim("the rate has a maximum inside", "figure 5(b)", peak("tuned_xhybrid"), _FEW_LOOPS),
+            Claim(f"{apart} apart", f"section 5.3, {place}", close("tuples_per_page", _MODEL, 0.05), _OLDEST),
+            Claim("the rate has a maximum inside", place, peak("tuned_xhybrid"), _FEW_LOOPS),
         ),
         (RATE, Panel("tuples_per_page", PAGES.title, model=_MODEL)),
         names=NAMES,
@@ -101,32 +94,25 @@ def _by_pinned(scale: Scale) -> Figure:
 
 
 def _by_size(scale: Scale) -> Figure:
-    rows = [scale.size(1e6 * millions) for millions in scale.some((0.5, 1, 2, 4))]
-    memory = scale.memory(_FIXED)
     return Figure(
         "6a",
-        "Service rate by the size of R",
-        "rows of R",
-        tuple(Point(short(n), scale.cell(rows=n, memory=memory, layout="sorted")) for n in rows),
+        *by_size(scale, fixed=_FIXED, millions=(0.5, 1, 2, 4), layout="sorted"),
         ARMS,
         "Tuned X-HYBRIDJOIN is far ahead of the others for every R, at 50 MB.",
-        (Claim("ahead for every R", "section 6, figure 6(a)", best("tuned_xhybrid", ARMS[1:]), _WHOLE_PARTS),),
+        (Claim("ahead for every R", "section 6, figure 6(a)", best("tuned_xhybrid", ARMS[1:]), _ONE_SIZE),),
         names=NAMES,
     )
 
 
 def _by_memory(scale: Scale) -> Figure:
-    budgets = [scale.memory(size) for size in scale.some((50e6, 100e6, 150e6, 200e6))]
     return Figure(
         "6b",
-        "Service rate by memory",
-        "memory, MB",
-        tuple(Point(f"{size / 1e6:.3g}", scale.cell(memory=size, layout="sorted")) for size in budgets),
+        *by_budget(scale, (50e6, 100e6, 150e6, 200e6), layout="sorted"),
         ARMS,
         "Tuned X-HYBRIDJOIN is far ahead at every memory, and more so with more of it.",
         (
-            Claim("ahead at every memory", "section 6, figure 6(b)", best("tuned_xhybrid", ARMS[1:]), _WHOLE_PARTS),
-            Claim("its lead over HYBRIDJOIN grows", "section 6", grows("tuned_xhybrid", "hybrid"), _WHOLE_PARTS),
+            Claim("ahead at every memory", "section 6, figure 6(b)", best("tuned_xhybrid", ARMS[1:]), _ONE_SIZE),
+            Claim("its lead over HYBRIDJOIN grows", "section 6", grows("tuned_xhybrid", "hybrid"), _ONE_SIZE),
         ),
         note="The paper's budgets reach from a fifth of R to four fifths of it.",
         names=NAMES,
