@@ -56,6 +56,14 @@ class SheddingError(SemistreamError):
     """Shed rows that cannot be written, read or told apart; the message names the file."""
 
 
+class BadRecordsError(SemistreamError):
+    """More bad records than ``max_bad_rate`` allows."""
+
+
+class StateError(SemistreamError):
+    """A pipeline's state that does not fit what it is asked to do; the message names the file."""
+
+
 class AccountingError(SemistreamError):
     """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
 

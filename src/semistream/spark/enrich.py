@@ -190,7 +190,7 @@ def _prepare(
                 f"on_miss='drop' drops the rows that defaults={dict(defaults)} would fill; leave one out"
             )
         how = "inner"
-    stream, foreign = _arrow_schema(df)
+    stream, foreign = arrow_schema(df)
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
     given = stream
     if shed is not None:
@@ -264,7 +264,7 @@ def _at_version(
     return MasterStore.open(path, version) if isinstance(path, str | os.PathLike) else path
 
 
-def _arrow_schema(df: DataFrame) -> tuple[pa.Schema, dict[str, str]]:
+def arrow_schema(df: DataFrame) -> tuple[pa.Schema, dict[str, str]]:
     """The stream's schema, and the columns that Arrow cannot carry with their types: these must stay in the JVM."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -38,7 +38,7 @@ def by_node(df: DataFrame, operator: Operator, plan: JoinPlan) -> DataFrame:
     """All rows of a key in one partition, as many partitions as there are tasks."""
     from pyspark.sql import functions as F
 
-    return df.repartition(operator.tasks, *[F.col(_quoted(name)) for name in plan.stream_keys])
+    return df.repartition(operator.tasks, *[F.col(quoted(name)) for name in plan.stream_keys])
 
 
 def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None) -> DataFrame:
@@ -82,7 +82,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
-    looked_up = _as_rows(df, names[0]).withColumn(held, udf(*[F.col(_quoted(name)) for name in names]))
+    looked_up = _as_rows(df, names[0]).withColumn(held, udf(*[F.col(quoted(name)) for name in names]))
     if many:
         looked_up = looked_up.withColumn(held, F.explode(held))
     if metrics is not None:
@@ -95,7 +95,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     elif plan.how == "anti":
         looked_up = looked_up.where(~found)
     named = [F.col(held).getField(f"c{i}").alias(name) for i, name in enumerate(plan.names)]
-    return looked_up.select(*[F.col(_quoted(name)) for name in df.columns], *named)
+    return looked_up.select(*[F.col(quoted(name)) for name in df.columns], *named)
 
 
 def _as_rows(df: DataFrame, key: str) -> DataFrame:
@@ -106,10 +106,11 @@ def _as_rows(df: DataFrame, key: str) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    return df.where(F.hash(F.col(_quoted(key))) >= F.lit(-(2**31)))
+    return df.where(F.hash(F.col(quoted(key))) >= F.lit(-(2**31)))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark takes it in expressions."""
     return "`" + name.replace("`", "``") + "`"
 
 

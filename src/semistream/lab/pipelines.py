@@ -1,0 +1,107 @@
+"""`semistream run`, `check`, `status` and `retry`: pipelines on the command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from semistream.pipeline.ledger import Decision
+
+File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
+
+
+def run(
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="Load what is there, then end.")] = False,
+    replaces: Annotated[
+        str | None, typer.Option("--replaces", help="Id of the query whose checkpoint is gone; only new rows may come.")
+    ] = None,
+) -> None:
+    """Run a pipeline until it is stopped (Ctrl-C ends it after the batch), or once.
+
+    [bold]Examples[/]
+
+    [cyan]semistream run sales.toml[/]
+
+    [cyan]semistream run sales.toml --once[/]
+    """
+    from semistream.pipeline.file import load
+
+    running = load(file).start(once=once, replaces=replaces, told=_tell)
+
+    def end(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        running.wait()
+    except KeyboardInterrupt:
+        print("stopping after this batch", file=sys.stderr)
+    finally:
+        running.stop()
+    if running.last is not None:
+        _show(running.last)
+
+
+def check(file: File) -> None:
+    """Check a pipeline completely, without starting it, and say what it will do.
+
+    Example: [cyan]semistream check sales.toml[/]
+    """
+    from semistream.pipeline.file import load
+
+    for line in load(file).check():
+        print(line)
+    print("all right")
+
+
+def status(file: File) -> None:
+    """What a pipeline has loaded, what it holds and how it does; it may run meanwhile.
+
+    Example: [cyan]semistream status sales.toml[/]
+    """
+    from semistream.lab.terminal import show_table
+    from semistream.pipeline.file import load
+    from semistream.pipeline.status import status_of
+    from semistream.pipeline.steps import Lookup
+
+    pipeline = load(file)
+    stores = {step.name: step.store for step in pipeline.steps if isinstance(step, Lookup)}
+    found = status_of(pipeline.state, pipeline.name, stores)
+    show_table(pipeline.name, [], [list(line) for line in found.lines()])
+
+
+def retry(file: File) -> None:
+    """Send the unmatched rows of a pipeline through its steps again; those that match now are loaded, once.
+
+    Example: [cyan]semistream retry sales.toml[/]
+    """
+    from semistream.pipeline.file import load
+
+    done = load(file).retry()
+    if done is None:
+        print("no unmatched rows")
+        return
+    print(
+        f"{done.counts['retried']:,} rows tried, {done.counts['enriched']:,} loaded, {done.counts['unmatched']:,} left"
+    )
+
+
+def _tell(decision: Decision) -> None:
+    counts = decision.counts
+    rate = counts["rows_in"] / max(1e-9, decision.seconds)
+    others = ", ".join(f"{counts[name]:,} {name}" for name in counts if name != "rows_in" and counts[name])
+    print(f"batch {decision.writes.batch}: {counts['rows_in']:,} rows, {rate:,.0f} rows/s ({others})", flush=True)
+
+
+def _show(decision: Decision) -> None:
+    from semistream.lab.terminal import show_table
+    from semistream.pipeline.ledger import COUNTS
+
+    show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals[name]:,}"] for name in COUNTS])

@@ -1,0 +1,27 @@
+"""The near-real-time warehouse: a source, steps, master data and a warehouse, declared once and run for good.
+
+>>> from semistream.pipeline import Pipeline, compute, lookup, source
+"""
+
+from semistream.pipeline.file import PipelineFileError, load
+from semistream.pipeline.ledger import Decision
+from semistream.pipeline.pipeline import Pipeline, Running
+from semistream.pipeline.sources import Source, source
+from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
+
+__all__ = [
+    "Decision",
+    "Pipeline",
+    "PipelineFileError",
+    "Running",
+    "Source",
+    "Step",
+    "assign_keys",
+    "compute",
+    "deduplicate",
+    "keep",
+    "load",
+    "lookup",
+    "select",
+    "source",
+]

@@ -1,0 +1,234 @@
+"""One batch: pin, compute once, decide, carry out. The only module that knows the order of these four.
+
+pin         which version of each master the batch reads; a replay reads the same
+compute     one Spark job writes the rows of every route into files; nobody sees them yet
+decide      new surrogate keys, held rows, the accounting; then the decision is written, whole or not at all
+carry out   dimensions, then all tables, then the keys that were loaded; each passes over what it holds already
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semistream.errors import AccountingError, BadRecordsError, MatchRateError, UnmatchedRowError
+from semistream.failpoints import reach
+from semistream.pipeline import columns as names
+from semistream.pipeline.dimensions import mirror, resolved
+from semistream.pipeline.held import EXPIRED, SINCE, Held, Released, new_segment
+from semistream.pipeline.ledger import CAME, COUNTS, WENT, Decision, Ledger, Segment
+from semistream.pipeline.shape import Shape
+from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged
+from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write
+from semistream.stores import MasterStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.etl.duplicates import SeenKeys
+
+_log = logging.getLogger("semistream")
+BATCHES, SIDE = "batches", "side"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A batch of Spark's, or work beside it, with a number of its own."""
+
+    kind: str
+    number: int
+    app: str
+    query: str
+
+    @property
+    def label(self) -> str:
+        """For names of files."""
+        return f"{'b' if self.kind == BATCHES else 's'}{self.number:09d}"
+
+
+class Batches:
+    """Runs the batches of one pipeline, in one driver."""
+
+    def __init__(self, shape: Shape, ledger: Ledger, warehouse: Warehouse, seen: SeenKeys | None) -> None:
+        self.shape = shape
+        self.ledger = ledger
+        self.warehouse = warehouse
+        self.seen = seen
+
+    def run(self, frame: DataFrame, job: Job, *, retried: int | None = None) -> Decision:
+        """Do a batch, or finish it, or find that it is done; ``retried`` rows of it are those that were unmatched."""
+        decision = self.ledger.decided(job.kind, job.number)
+        if decision is None:
+            self.ledger.check_not_moved(job.kind, job.number)
+            started = time.time()
+            decision = self._decide(frame, job, started, retried)
+            self.ledger.decide(job.kind, job.number, decision)
+        self.carry_out(decision)
+        shutil.rmtree(self.ledger.root / "staging" / job.label, ignore_errors=True)
+        return decision
+
+    # -- compute and decide ----------------------------------------------------------------------------------------
+
+    def _decide(self, frame: DataFrame, job: Job, started: float, retried: int | None) -> Decision:
+        versions = self.ledger.pin(job.kind, job.number, self.shape.newest_versions(self.seen))
+        reach("after_pin")
+        before = self.ledger.newest()
+        staging = self.ledger.staging(job.label)
+        held = Held(before.held if before else (), self.shape.lookups, self.shape.original)
+        stores = {one.name: MasterStore.open(one.store, versions[one.name]) for one in self.shape.lookups}
+        released = held.release(stores, before.masters if before else {}, started, staging)
+        rows_in, staged = self._compute(frame, job, versions, released, started)
+        reach("after_staging")
+        came = {"rows_in": rows_in - (retried or 0), "released": released.rows, "retried": retried or 0}
+        counts = _counts(came, staged)
+        self._check(job, counts, staged)
+        facts = list(staged.files.get(FACT, []))
+        dimensions: dict[str, int] = {}
+        if UNRESOLVED in staged.files:
+            more, dimensions = resolved(self.shape, staged.files[UNRESOLVED], self.warehouse.place(self.shape.table))
+            facts += more
+        segments = list(released.left)
+        for route, files in staged.files.items():
+            if route.startswith(f"{names.HELD}:"):
+                master = route.partition(":")[2]
+                segments += [new_segment(master, *self._keep(file)) for file in files]
+        segments = [self._kept_segment(segment) for segment in segments]
+        return Decision(
+            writes=BatchWrites(
+                job.app, job.query, job.number, self._writes(facts, staged, replace=retried is not None)
+            ),
+            masters=versions,
+            counts=counts,
+            lookups=staged.lookups,
+            totals=self._totals(before, counts),
+            held=tuple(segments),
+            seen=tuple(self._keep(file)[0] for file in staged.files.get(KEYS, [])),
+            dimensions={**self.shape.mirrored_versions(), **dimensions},
+            seconds=time.time() - started,
+            decided_at=time.time(),
+            sequence=before.sequence + 1 if before else 0,
+        )
+
+    def _compute(
+        self, frame: DataFrame, job: Job, versions: dict[str, int], released: Released, started: float
+    ) -> tuple[int, Staged]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        seen = Observation("rows")
+        frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
+        frame = frame.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
+        if released.files:
+            again = frame.sparkSession.read.parquet(*released.files)
+            frame = frame.unionByName(again, allowMissingColumns=True)
+        computed, stage = self.shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
+        lines = computed.mapInArrow(stage.function(), SUMMARY).collect()
+        return int(seen.get["rows"]), Staged.of(lines)
+
+    def _check(self, job: Job, counts: dict[str, int], staged: Staged) -> None:
+        """What the user demanded of a batch; nothing of one that fails is written."""
+        failed = staged.counts.get(names.FAILED, 0)
+        if failed:
+            some = "; ".join(staged.samples.get(names.FAILED, []))
+            raise UnmatchedRowError(
+                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {job.number} have no match ({some}). "
+                "Nothing is written. Add the missing rows to the master, or choose another on_miss"
+            )
+        bad, rows = counts["quarantined"], counts["rows_in"]
+        if rows and bad / rows > self.shape.max_bad_rate and bad > 0:
+            some = "; ".join(staged.samples.get(names.QUARANTINE, []))
+            raise BadRecordsError(
+                f"{bad:,} of {rows:,} rows of batch {job.number} ({bad / rows:.1%}) are bad ({some}), "
+                f"max_bad_rate={self.shape.max_bad_rate:g} allows fewer; nothing of it is written. Mend the source, or "
+                "raise max_bad_rate to quarantine them"
+            )
+        for one in self.shape.lookups:
+            known = staged.lookups.get(one.name, {"matched": 0, "unmatched": 0})
+            asked = known["matched"] + known["unmatched"]
+            if asked and known["matched"] / asked < one.min_match_rate:
+                raise MatchRateError(
+                    f"only {known['matched']:,} of {asked:,} rows of batch {job.number} matched {one.store}, "
+                    f"min_match_rate={one.min_match_rate:g} asks for more; nothing of it is written"
+                )
+
+    def _writes(self, facts: list[StagedFile], staged: Staged, *, replace: bool) -> tuple[Write, ...]:
+        shape = self.shape
+        unmatched, quarantined = staged.files.get(names.UNMATCHED, []), staged.files.get(names.QUARANTINE, [])
+        writes = [Write(shape.table, tuple(_relative(facts)), shape.facts)]
+        if shape.unmatched is not None:
+            kind: Any = "replace" if replace else "append"
+            writes.append(Write(shape.unmatched_table, tuple(_relative(unmatched)), shape.unmatched, kind))
+        writes.append(Write(shape.quarantine_table, tuple(_relative(quarantined)), shape.quarantine))
+        return tuple(writes)
+
+    def _totals(self, before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
+        known = before.totals if before else {}
+        totals = {name: known.get(name, 0) + counts[name] for name in COUNTS}
+        # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
+        totals["held"] = known.get("held", 0) + counts["held"] - counts["released"]
+        totals["unmatched"] = known.get("unmatched", 0) + counts["unmatched"] - counts["retried"]
+        return totals
+
+    def _keep(self, file: StagedFile) -> tuple[str, int, int]:
+        """Move a file out of the staging directory, into one that outlives the batch."""
+        target = self.ledger.root / "held" / Path(file.path).name
+        if Path(file.path) != target:
+            Path(file.path).replace(target)
+        return str(target), file.rows, file.bytes
+
+    def _kept_segment(self, segment: Segment) -> Segment:
+        path, _, _ = self._keep(StagedFile(segment.path, segment.rows, segment.bytes))
+        return replace(segment, path=path)
+
+    # -- carry out ---------------------------------------------------------------------------------------------------
+
+    def carry_out(self, decision: Decision) -> None:
+        """Make a decision visible everywhere; whatever has it already passes over it."""
+        for one in self.shape.dimensions:
+            version = decision.dimensions.get(one.table)
+            if version is not None:
+                mirror(self.warehouse, one, version)
+        reach("after_dimensions")
+        self.warehouse.commit(decision.writes)
+        reach("after_commit")
+        if self.seen is not None and decision.seen:
+            self.seen = self.seen.add_files(decision.seen, (decision.writes.app, decision.writes.batch))
+        reach("after_keys")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove files of held rows and keys that no decision needs any more."""
+        newest = self.ledger.newest()
+        assert newest is not None
+        live = {Path(segment.path).name for segment in newest.held} | {Path(path).name for path in newest.seen}
+        for path in (self.ledger.root / "held").iterdir():
+            if path.name not in live:
+                path.unlink(missing_ok=True)
+
+
+def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
+    """Every row that came is somewhere, once."""
+    rows = staged.counts
+    counts = {
+        **came,
+        "enriched": rows.get(FACT, 0),
+        "unmatched": sum(rows.get(route, 0) for route in (names.UNMATCHED, names.DROPPED, names.FAILED)),
+        "held": sum(number for route, number in rows.items() if route.startswith(f"{names.HELD}:")),
+        "shed": 0,
+        "quarantined": rows.get(names.QUARANTINE, 0),
+        "duplicates": rows.get(names.DUPLICATE, 0),
+        "filtered": rows.get(names.FILTERED, 0),
+    }
+    if sum(counts[name] for name in CAME) != sum(counts[name] for name in WENT):
+        raise AccountingError(
+            f"rows that came and rows that are accounted for differ: {counts}; nothing of this batch was written"
+        )
+    return counts
+
+
+def _relative(files: list[StagedFile]) -> list[StagedFile]:
+    return [StagedFile(Path(file.path).name, file.rows, file.bytes) for file in files]

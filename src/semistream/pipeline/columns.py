@@ -1,0 +1,36 @@
+"""Names of the columns that travel beside a row while a batch is computed; a user's columns must not begin so."""
+
+from __future__ import annotations
+
+PREFIX = "_ss_"
+ROUTE = "_ss_route"  # where the row goes; NULL while it is on its way into the table
+REASON = "_ss_reason"
+SOURCE = "_ss_source"  # the file it came from
+BROKEN = "_ss_broken"  # the text of a record that could not be read
+RECORD = "_ss_record"  # a quarantined row as text
+IDENTITY = "_ss_row"  # numbers input rows, where a lookup may give several rows for one
+
+UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED = (
+    "unmatched",
+    "held",
+    "duplicate",
+    "filtered",
+    "quarantine",
+    "dropped",
+    "failed",
+)
+
+
+def status_column(number: int) -> str:
+    """Tells whether a row matched in the number-th lookup; NULL when it was not asked."""
+    return f"_ss_status{number}"
+
+
+def asked_column(number: int, part: int) -> str:
+    """The key that the number-th lookup asks for; NULL when the row is out of the way already."""
+    return f"_ss_key{number}_{part}"
+
+
+def time_column(number: int) -> str:
+    """The time as of which the number-th lookup asks."""
+    return f"_ss_time{number}"

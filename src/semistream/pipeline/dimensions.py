@@ -1,0 +1,108 @@
+"""Dimensions in a batch: members that are missing are made, and the warehouse's table follows the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from semistream.etl.dimension import Dimension
+from semistream.pipeline import columns as names
+from semistream.pipeline.steps import Lookup
+from semistream.sinks.warehouse import StagedFile, Warehouse, stage
+from semistream.stores import MasterStore
+from semistream.stores.reading import PageReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semistream.pipeline.shape import Mirrored, Shape
+
+
+def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[StagedFile], dict[str, int]]:
+    """Fill the surrogate keys of rows whose members were missing; the members are made first.
+
+    Returns the finished files, and the version of each dimension's table that they need.
+    """
+    tables = [pq.read_table(file.path) for file in files]
+    versions: dict[str, int] = {}
+    for number, step in enumerate(shape.steps):
+        if not isinstance(step, Lookup) or step.on_miss != "infer":
+            continue
+        asked = [names.asked_column(number, part) for part in range(len(step.on))]
+        keys = list(step.on.values())
+        status = names.status_column(number)
+        wanted = pa.concat_tables([_missing(table, status, asked).rename_columns(keys) for table in tables])
+        dimension = Dimension.open(step.store)
+        given = dimension.assign(wanted.group_by(keys, use_threads=False).aggregate([]))
+        column = next(
+            name
+            for name, taken in shape.taken.items()
+            if taken == step.rename.get(dimension.surrogate, dimension.surrogate)
+        )
+        unknown = -1 if step.unknown_key is None else step.unknown_key
+        tables = [
+            _filled(table, given, dict(zip(asked, keys, strict=True)), status, dimension.surrogate, column, unknown)
+            for table in tables
+        ]
+        for one in shape.dimensions:
+            if one.store == step.store:
+                versions[one.table] = Dimension.open(step.store).store.version
+    finished = [stage(place, table.select(shape.facts.names), shape.facts) for table in tables]
+    return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
+
+
+def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
+    """The keys of rows that missed; a key with a NULL in it is nobody's."""
+    chosen = pc.invert(table.column(status))
+    for name in asked:
+        chosen = pc.and_(chosen, pc.is_valid(table.column(name)))
+    return table.select(asked).filter(chosen)
+
+
+def _filled(
+    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, column: str, unknown: int
+) -> pa.Table:
+    """The table with ``column`` filled where the row had missed."""
+    new = "_ss_new"
+    joined = table.join(
+        given.select([*on.values(), surrogate]).rename_columns([*on.values(), new]),
+        keys=list(on),
+        right_keys=list(on.values()),
+        join_type="left outer",
+    )
+    kind = table.schema.field(column).type
+    found = pc.cast(pc.fill_null(joined.column(new), unknown), kind)
+    values = pc.if_else(joined.column(status), joined.column(column), found)
+    return joined.set_column(joined.schema.get_field_index(column), column, values).select(table.column_names)
+
+
+def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
+    """Bring the warehouse's table to a version of the store: only keys that changed since are written."""
+    done = warehouse.mirrored(one.table)
+    if done >= version:
+        return
+    store = MasterStore.open(one.store, version)
+    known = MasterStore.open(one.store).versions()
+    changed = None
+    if any(item["version"] == done for item in known):
+        changed = store.changed_since(done)
+    key = list(store.key)
+    if changed is None:
+        rows = pa.Table.from_batches(store.scan(), store.schema)
+        old = warehouse.read(one.table).select(key) if done >= 0 else rows.select(key).slice(0, 0)
+    else:
+        rows = _rows(store, changed)
+        old = _rows(MasterStore.open(one.store, done), changed).select(key)
+    gone = old.join(rows.select(key), keys=key, join_type="left anti") if old.num_rows else old
+    warehouse.mirror(one.table, key, rows, gone, version)
+
+
+def _rows(store: MasterStore, codes: object) -> pa.Table:
+    batches = [
+        store.to_batch(codes[index], rows, store.schema.names)  # type: ignore[index]
+        for index, rows in store.match(codes, PageReader(store))  # type: ignore[arg-type]
+    ]
+    return pa.Table.from_batches(batches, store.schema)

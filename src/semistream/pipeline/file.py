@@ -1,0 +1,221 @@
+"""A pipeline from a TOML file. What is wrong is named with its line and the choices, all before Spark starts.
+
+    name = "sales"
+    state = "state/sales"
+    memory = "512MB"
+
+    [source]
+    format = "json"
+    path = "incoming"
+    schema = { sale_id = "bigint", product = "string", quantity = "int", sold_at = "timestamp" }
+
+    [[step]]
+    deduplicate = ["sale_id"]
+
+    [[step]]
+    lookup = "stores/products"
+    on = { product = "id" }
+    columns = ["price"]
+    on_miss = "hold"
+
+    [[step]]
+    compute = { revenue = "quantity * price" }
+
+    [sink]
+    delta = "warehouse"
+    table = "sales"
+
+Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from the environment: passwords stay there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from semistream.errors import ArgumentError, SemistreamError
+from semistream.pipeline.checks import StepError
+from semistream.pipeline.pipeline import Pipeline
+from semistream.pipeline.sources import Source, source
+from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
+from semistream.sinks.warehouse import Warehouse
+
+_TOP = (
+    "name",
+    "state",
+    "memory",
+    "required",
+    "max_bad_rate",
+    "trigger",
+    "new_columns",
+    "source",
+    "step",
+    "sink",
+    "dimensions",
+)
+_STEPS = ("lookup", "assign_keys", "compute", "keep", "deduplicate", "select")
+_SINKS = ("delta", "postgres", "parquet")
+_HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?")
+_KEY = re.compile(r"\s*(?:\"([^\"]+)\"|'([^']+)'|([\w-]+))\s*=")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+class PipelineFileError(ArgumentError):
+    """A pipeline's file that cannot be used; the message names file, line and choices."""
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Where each setting stands: (table, number of the table, key) → line."""
+
+    path: Path
+    found: dict[tuple[str, int, str], int]
+
+    @staticmethod
+    def of(path: Path, text: str) -> _Lines:
+        found: dict[tuple[str, int, str], int] = {}
+        table, number, counts = "", 0, dict[str, int]()
+        for line, content in enumerate(text.splitlines(), 1):
+            if header := _HEADER.match(content):
+                table = header.group(1)
+                counts[table] = counts.get(table, -1) + 1
+                number = counts[table]
+                found[table, number, ""] = line
+            elif key := _KEY.match(content):
+                found.setdefault((table, number, next(part for part in key.groups() if part)), line)
+        return _Lines(path, found)
+
+    def error(self, table: str, number: int, key: str, message: str) -> PipelineFileError:
+        line = self.found.get((table, number, key)) or self.found.get((table, number, ""))
+        where = f"{self.path}, line {line}" if line else str(self.path)
+        return PipelineFileError(f"{where}: {message}")
+
+
+def load(path: str | os.PathLike[str]) -> Pipeline:
+    """Read a file, check it completely, and return the pipeline."""
+    place = Path(path)
+    try:
+        text = place.read_text(encoding="utf-8")
+        body = tomllib.loads(text)
+    except FileNotFoundError:
+        raise PipelineFileError(f"there is no file {place}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PipelineFileError(f"{place}: {error}") from error
+    lines = _Lines.of(place, text)
+    _known(body, _TOP, lines, "", 0, "the file")
+    for word in ("source", "sink", "state"):
+        if word not in body:
+            raise PipelineFileError(f"{place} has no {word!r}; it needs source, sink and state")
+    steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
+    table, sink = _sink(body["sink"], lines)
+    simple = {
+        word: body[word]
+        for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
+        if word in body
+    }
+    dimensions = {name: place.parent / str(store) for name, store in body.get("dimensions", {}).items()}
+    read = _source(body["source"], lines)
+    try:
+        made = Pipeline(
+            read, steps, sink, table=table, state=place.parent / body["state"], dimensions=dimensions, **simple
+        )
+        made.check()
+    except StepError as error:
+        raise lines.error("step", error.number, error.word, error.message) from error
+    except (SemistreamError, TypeError) as error:
+        word = next((word for word in _TOP if f"{word}=" in str(error)), "")
+        raise lines.error("", 0, word, str(error)) from error
+    return made
+
+
+def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: str, number: int, where: str) -> None:
+    for word in body:
+        if word not in words:
+            raise lines.error(table, number, word, f"{where} has no setting {word!r}; it has {', '.join(words)}")
+
+
+def _source(body: dict[str, Any], lines: _Lines) -> Source:
+    given = dict(body)
+    if "format" not in given:
+        raise lines.error("source", 0, "", 'the source needs a format, such as format = "json"')
+    if "path" in given:
+        given["path"] = lines.path.parent / str(given["path"])
+    try:
+        return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
+    except SemistreamError as error:
+        word = next((word for word in ("format", "path", "schema") if f"{word}=" in str(error)), "schema")
+        raise lines.error("source", 0, word, str(error)) from error
+
+
+def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
+    kinds = [word for word in body if word in _STEPS]
+    if len(kinds) != 1:
+        said = f"a step is one of {', '.join(_STEPS)}; this one " + (
+            f"is {' and '.join(kinds)}" if kinds else f"has {list(body)}"
+        )
+        raise lines.error("step", number, "", said)
+    kind, rest = kinds[0], dict(body)
+    value = rest.pop(kind)
+    makers: dict[str, Callable[..., Step]] = {
+        "lookup": lambda: lookup(lines.path.parent / str(value), **rest),
+        "assign_keys": lambda: assign_keys(lines.path.parent / str(value), **rest),
+        "compute": lambda: compute(**_table(value)),
+        "keep": lambda: keep(value),
+        "deduplicate": lambda: deduplicate(*([value] if isinstance(value, str) else value), **rest),
+        "select": lambda: select(**_table(value)) if isinstance(value, dict) else select(*value),
+    }
+    functions: dict[str, Any] = {"lookup": lookup, "assign_keys": assign_keys, "deduplicate": deduplicate}
+    words = tuple(inspect.signature(functions[kind]).parameters)[1:] if kind in functions else ()
+    _known(rest, words, lines, "step", number, f"a {kind}")
+    try:
+        return makers[kind]()
+    except TypeError as error:
+        raise lines.error("step", number, kind, f"{kind}: {str(error).replace(kind + '() ', '')}") from error
+    except SemistreamError as error:
+        word = next((word for word in words if f"{word}=" in str(error)), kind)
+        raise lines.error("step", number, word, str(error)) from error
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
+    return value
+
+
+def _sink(body: dict[str, Any], lines: _Lines) -> tuple[str, Warehouse]:
+    kinds = [word for word in body if word in _SINKS]
+    if len(kinds) != 1:
+        raise lines.error("sink", 0, "", f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"')
+    kind = kinds[0]
+    _known(body, (kind, "table", *(("schema",) if kind == "postgres" else ())), lines, "sink", 0, f"a {kind} sink")
+    if "table" not in body:
+        raise lines.error("sink", 0, kind, "the sink needs a table, the name of the table of facts")
+    try:
+        return str(body["table"]), _warehouse(kind, str(body[kind]), body.get("schema"), lines)
+    except SemistreamError as error:
+        raise lines.error("sink", 0, kind, str(error)) from error
+
+
+def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines) -> Warehouse:
+    if kind == "delta":
+        from semistream.sinks.delta_tables import DeltaWarehouse
+
+        return DeltaWarehouse(lines.path.parent / where)
+    if kind == "parquet":
+        from semistream.sinks.parquet import ParquetWarehouse
+
+        return ParquetWarehouse(lines.path.parent / where)
+    from semistream.sinks.postgres import PostgresWarehouse
+
+    def value(match: re.Match[str]) -> str:
+        if match.group(1) not in os.environ:
+            raise ArgumentError(f"the environment has no variable {match.group(1)}, which postgres = … names")
+        return os.environ[match.group(1)]
+
+    return PostgresWarehouse(_VARIABLE.sub(value, where), **({"schema": schema} if schema else {}))

@@ -1,0 +1,150 @@
+"""Rows that wait for their master row: durable, bounded, released when *their* key arrives.
+
+A batch's held rows lie in Parquet files, one set for each lookup, with the key they wait for. When a batch reads a
+newer version of that master, the keys that changed between the two versions are looked for among the held rows; those
+that now match go through the pipeline again, once, with the batch. Rows that have waited too long, and the oldest ones
+when they take too much room, leave too, marked: a lookup that misses them again does not hold them again.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from semistream.engine import make_join
+from semistream.errors import StateError
+from semistream.pipeline.ledger import Segment
+from semistream.pipeline.steps import Lookup, seconds_of
+from semistream.stores import MasterStore
+
+SINCE, EXPIRED = "_ss_since", "_ss_expired"
+TIME = "_held_time"  # the as-of time of a held row
+_ROW = "_held_row"
+Flags = npt.NDArray[np.bool_]
+
+
+def key_column(number: int) -> str:
+    """Where a held row keeps the number-th column of the key that it waits for."""
+    return f"_held_key{number}"
+
+
+@dataclass(frozen=True)
+class Released:
+    """Rows that go through the pipeline again, and what is left."""
+
+    files: tuple[str, ...]
+    rows: int
+    left: tuple[Segment, ...]
+
+
+class Held:
+    """The held rows of a pipeline, as the last decision left them."""
+
+    def __init__(self, segments: Iterable[Segment], lookups: Iterable[Lookup], columns: list[str]) -> None:
+        self.segments = tuple(segments)
+        self._lookups = {lookup.name: lookup for lookup in lookups if lookup.on_miss == "hold"}
+        self._columns = columns
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait."""
+        return sum(segment.rows for segment in self.segments)
+
+    def release(self, stores: dict[str, MasterStore], before: dict[str, int], now: float, directory: Path) -> Released:
+        """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
+
+        ``before`` are the versions in which the held rows were looked for last.
+        """
+        files: list[str] = []
+        left: list[Segment] = []
+        rows = 0
+        crowded = self._crowded_out()
+        for segment in self.segments:
+            lookup = self._lookups.get(segment.master)
+            if lookup is None:
+                raise StateError(
+                    f"{segment.rows:,} rows wait for {segment.master!r}, for which no lookup of the pipeline holds "
+                    f"rows any more ({segment.path}); give the lookup back its name and on_miss='hold'"
+                )
+            old = now - seconds_of(lookup.hold_for)
+            store = stores[segment.master]
+            if segment not in crowded and segment.oldest >= old and store.version == before.get(segment.master):
+                left.append(segment)
+                continue
+            table = pq.read_table(segment.path)
+            if table.num_rows != segment.rows:
+                raise StateError(f"{segment.path} holds {table.num_rows:,} rows instead of {segment.rows:,}: damaged")
+            since = table.column(SINCE).to_numpy()
+            expired = (since < old) | (segment in crowded)
+            leaving = expired | _arrived(table, lookup, store, before.get(segment.master))
+            if not leaving.any():
+                left.append(segment)
+                continue
+            out = table.select([*self._columns, SINCE]).append_column(EXPIRED, pa.array(expired))
+            files.append(str(_written(out.filter(pa.array(leaving)), directory, "released")[0]))
+            rows += int(leaving.sum())
+            if not leaving.all():
+                rest = table.filter(pa.array(~leaving))
+                path, size = _written(rest, directory, "held")
+                left.append(Segment(segment.master, str(path), rest.num_rows, size, float(since[~leaving].min())))
+        return Released(tuple(files), rows, tuple(left))
+
+    def _crowded_out(self) -> set[Segment]:
+        """The oldest segments of a lookup whose rows take more room than they may."""
+        result = set()
+        for name, lookup in self._lookups.items():
+            mine = sorted((one for one in self.segments if one.master == name), key=lambda one: one.oldest)
+            size = sum(one.bytes for one in mine)
+            for one in mine:
+                if size <= lookup.hold_bytes:
+                    break
+                result.add(one)
+                size -= one.bytes
+        return result
+
+
+def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: int | None) -> Flags:
+    """Which rows have a match in this version; only those whose key has changed are looked up."""
+    names = [key_column(number) for number in range(len(lookup.on))]
+    found = np.zeros(table.num_rows, np.bool_)
+    if store.rows == 0 or store.version == before:
+        return found
+    on = dict(zip(names, lookup.on.values(), strict=True))
+    ordered = store.codec.stream_columns(on)
+    codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
+    changed = None if before is None else store.changed_since(before)
+    candidates = valid if changed is None else valid & np.isin(codes, changed)
+    if not candidates.any():
+        return found
+    wanted = [*names, TIME] if lookup.as_of is not None else names
+    asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    asked = asked.filter(pa.array(candidates)).combine_chunks()
+    more = {} if lookup.as_of is None else {"as_of": TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+    join = make_join(asked.schema, store, on=on, how="semi", memory="64MB", **more)
+    for batch in join.join(asked.to_batches()):
+        found[batch.column(_ROW).to_numpy()] = True
+    return found
+
+
+def _written(table: pa.Table, directory: Path, kind: str) -> tuple[Path, int]:
+    path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
+    with path.open("xb") as file:
+        pq.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())
+        return path, file.tell()
+
+
+def new_segment(master: str, path: str, rows: int, size: int) -> Segment:
+    """A file of held rows that a task wrote."""
+    oldest = pc.min(pq.read_table(path, columns=[SINCE]).column(SINCE)).as_py()
+    return Segment(master, path, rows, size, float(oldest))

@@ -1,0 +1,70 @@
+"""What a batch's input is: told apart on replay, and compared with the declared schema."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from semistream.errors import SchemaError
+from semistream.pipeline.sources import Source
+
+
+def input_of(checkpoint: Path, number: int) -> str:
+    """A digest of what Spark's log says that a batch reads.
+
+    A batch that was decided is not computed again; so its number must never stand for other rows, as it would after
+    an older copy of the checkpoint was put back.
+    """
+    digest = hashlib.sha256()
+    offsets = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    digest.update("\n".join(offsets[2:]).encode())  # after version and the time of the batch
+    for path in files_of(checkpoint, number):
+        digest.update(path.encode())
+    return digest.hexdigest()[:32]
+
+
+def files_of(checkpoint: Path, number: int) -> list[str]:
+    """The files that a batch reads, where the source reads files."""
+    found = []
+    for log in sorted((checkpoint / "sources").glob("[0-9]*")):
+        for name in (str(number), f"{number}.compact"):
+            file = log / name
+            if file.exists():
+                entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+                found += [entry["path"] for entry in entries if entry.get("batchId") == number]
+    return sorted(found)
+
+
+def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str) -> None:
+    """Refuse Parquet files whose columns are not the declared ones; Spark would read NULLs in their place."""
+    declared = source.columns() if source.format == "parquet" else None
+    if declared is None:
+        return
+    for uri in files_of(checkpoint, number):
+        path = Path(unquote(urlparse(uri).path))
+        found = pq.read_schema(path)
+        said = [f"{item.name} ({item.type}) is gone" for item in declared if item.name not in found.names]
+        said += [
+            f"{item.name} was {item.type} and is {found.field(item.name).type}"
+            for item in declared
+            if item.name in found.names and not _same(item.type, found.field(item.name).type)
+        ]
+        if new_columns == "refuse":
+            said += [f"{item.name} ({item.type}) is new" for item in found if item.name not in declared.names]
+        if said:
+            raise SchemaError(
+                f"{path}: its columns are not those of the source: {'; '.join(said)}. Nothing of batch {number} is "
+                "written; mend the file, or declare the new schema and start again (new columns can be let pass by "
+                "new_columns='ignore')"
+            )
+
+
+def _same(declared: pa.DataType, found: pa.DataType) -> bool:
+    if pa.types.is_timestamp(declared) and pa.types.is_timestamp(found):
+        return (declared.tz is None) == (found.tz is None)
+    return bool(declared.equals(found))

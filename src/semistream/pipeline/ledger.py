@@ -1,0 +1,233 @@
+"""What a pipeline remembers between batches, in its state directory.
+
+    lock                  held while a driver is at work; a second one is refused
+    owner.json            whose state this is: the pipeline's name and the id of Spark's query
+    pins/000000012.json   the version of every master that batch 12 reads, the same on replay
+    batches/…12.json      the decision on batch 12: every file it wrote, and for which table; a redo log
+    side/000000003.json   the same for work outside of Spark's batches: retries, and held rows released at rest
+    held/, staging/       rows that wait for their master row; files of batches that are not decided yet
+
+A batch is visible nowhere before its decision is written, whole, by an exclusive link; afterwards it is carried out as
+often as needed and never computed again. So a crash leaves a batch either untouched or decided.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from semistream.errors import ArgumentError, StateError
+from semistream.failpoints import reach
+from semistream.sinks import ForeignCheckpointError, StaleWriterError
+from semistream.sinks.warehouse import BatchWrites
+from semistream.spark.pins import create_once, read_once
+
+KEPT = 100  # decisions and pins, as many as Spark keeps of its own log
+# Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
+CAME = ("rows_in", "released", "retried")
+WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")
+COUNTS = (*CAME, *WENT)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A Parquet file of held rows, all waiting for one master."""
+
+    master: str
+    path: str
+    rows: int
+    bytes: int
+    oldest: float  # when its first row began to wait, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All that a batch does, decided once."""
+
+    writes: BatchWrites
+    masters: dict[str, int]  # the version of each that was read
+    counts: dict[str, int]  # of this batch, by COUNTS
+    lookups: dict[str, dict[str, int]]  # matched and unmatched of each
+    totals: dict[str, int]  # of all batches up to here
+    held: tuple[Segment, ...] = ()
+    seen: tuple[str, ...] = ()  # files of business keys that the warehouse will then hold
+    dimensions: dict[str, int] = field(default_factory=dict)  # the version that each table must mirror first
+    seconds: float = 0.0
+    decided_at: float = 0.0
+    sequence: int = 0  # of all decisions, whatever their kind
+
+    def to_json(self) -> dict[str, Any]:
+        """For the ledger."""
+        return {**asdict(self), "writes": self.writes.to_json()}
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> Decision:
+        """As `to_json` wrote it."""
+        body = {**body, "writes": BatchWrites.from_json(body["writes"]), "seen": tuple(body["seen"])}
+        return Decision(**{**body, "held": tuple(Segment(**item) for item in body["held"])})
+
+
+class Ledger:
+    """The state directory of one pipeline; `open` takes its lock."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root
+        self.name = name
+        self._lock: int | None = None
+        self._decided: dict[str, int] = {}  # the last number that this driver saw, by kind
+
+    # -- ownership -----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the directory and take its lock, for as long as this process lives or until `close`."""
+        for part in ("", "pins", "batches", "side", "held", "staging"):
+            (self.root / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise StaleWriterError(
+                f"another driver works with {self.root}; stop it first. `semistream status` tells what it does"
+            ) from None
+        self._lock = handle
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def owned_by(self, query: str, *, replaces: str | None = None) -> None:
+        """Claim the state for Spark's query, or refuse: it belongs to another name or another checkpoint."""
+        path = self.root / "owner.json"
+        found = self._read(path, ())
+        if found is not None and found["name"] != self.name:
+            raise ForeignCheckpointError(
+                f"{self.root} is the state of pipeline {found['name']!r}, not of {self.name!r}; give this one its own"
+            )
+        if found is not None and found["query"] != query and self.last("batches") is not None:
+            former = str(found["query"])
+            if replaces is None or not former.startswith(replaces):
+                raise ForeignCheckpointError(
+                    f"{self.root} belongs to query {former}, whose checkpoint is not the one that is there (query "
+                    f"{query}): Spark would begin anew and load rows again. Restore the checkpoint, or start with a new "
+                    f"state directory and an empty table; if only new rows come in, use --replaces {former[:8]}"
+                )
+            path.unlink()
+            for part in ("batches", "pins"):  # of the query that is gone; its numbers begin again
+                for file in self._files(part):
+                    file.rename(file.with_name(f"{former[:8]}-{file.name}"))
+        if found is None or found["query"] != query:
+            path.unlink(missing_ok=True)
+            create_once(path, {"name": self.name, "query": query})
+
+    # -- pins and decisions ----------------------------------------------------------------------------------------
+
+    def pin(self, kind: str, number: int, versions: dict[str, int]) -> dict[str, int]:
+        """The versions of the masters for a batch: these, unless an earlier attempt has pinned others."""
+        path = self.root / "pins" / f"{'' if kind == 'batches' else kind}{number:09d}.json"
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        create_once(path, {"versions": versions})
+        found = self._read(path, ())
+        assert found is not None
+        self._forget(path.parent)
+        missing = sorted(set(versions) - set(found["versions"]))
+        if missing:
+            raise StateError(
+                f"{path} has no version of {missing[0]!r}, which is new in the pipeline: batch {number} was begun "
+                f"without it. Run it once with the steps it had, or delete {path} to begin it again"
+            )
+        return {name: int(found["versions"][name]) for name in versions}
+
+    def check_input(self, number: int, said: str) -> None:
+        """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
+        path = self.root / "pins" / f"input{number:09d}.json"
+        create_once(path, {"input": said})
+        found = self._read(path, ())
+        assert found is not None
+        self._forget(path.parent, "input*.json")
+        if found["input"] != said:
+            raise StateError(
+                f"batch {number} of {self.name!r} reads other input than when it was first begun; was an older copy of "
+                "the checkpoint put back? Its rows would be taken for loaded. Restore the newest checkpoint, or start "
+                "with a new state directory and an empty table"
+            )
+
+    def decide(self, kind: str, number: int, decision: Decision) -> None:
+        """Write the decision; another driver that was first makes this one stop."""
+        path = self._path(kind, number)
+        reach("before_decision")
+        body = {"decision": decision.to_json(), "writer": os.getpid()}
+        create_once(path, body)
+        found = self._read(path, ())
+        if found is None or found["decision"] != json.loads(json.dumps(body["decision"])):
+            raise StaleWriterError(
+                f"{path} was written by another driver while batch {number} was on its way, so this one wrote nothing. "
+                "Stop one of the two; a restart goes on where the ledger is"
+            )
+        self._decided[kind] = number
+        self._forget(path.parent)
+        reach("after_decision")
+
+    def decided(self, kind: str, number: int) -> Decision | None:
+        """The decision on a batch, if there is one."""
+        found = self._read(self._path(kind, number), ())
+        return None if found is None else Decision.from_json(found["decision"])
+
+    def last(self, kind: str) -> int | None:
+        """The number decided last."""
+        files = self._files(kind)
+        return int(files[-1].stem) if files else None
+
+    def newest(self) -> Decision | None:
+        """The decision made last, whatever its kind: it tells totals and held rows."""
+        found = [self.decided(kind, number) for kind in ("batches", "side") if (number := self.last(kind)) is not None]
+        return max((one for one in found if one), key=lambda one: one.sequence, default=None)
+
+    def next_side(self) -> int:
+        """The number of the next work outside of Spark's batches."""
+        last = self.last("side")
+        return 0 if last is None else last + 1
+
+    def check_not_moved(self, kind: str, number: int) -> None:
+        """Refuse when the ledger has gone on behind this driver's back."""
+        last, mine = self.last(kind), self._decided.get(kind)
+        if last is not None and mine is not None and last > mine and last >= number:
+            raise StaleWriterError(
+                f"{self.root}: this driver decided batch {mine} last, and batch {last} is there. Another run works on "
+                "the same state; stop one of the two"
+            )
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def staging(self, batch: str) -> Path:
+        """A directory for files of a batch that is not decided."""
+        path = self.root / "staging" / batch
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self.root / kind / f"{number:09d}.json"
+
+    def _files(self, kind: str) -> list[Path]:
+        return sorted((self.root / kind).glob("[0-9]" * 9 + ".json"))
+
+    def _forget(self, directory: Path, names: str = "[0-9]*.json") -> None:
+        for path in sorted(directory.glob(names))[:-KEPT]:
+            path.unlink(missing_ok=True)
+
+    def _read(self, path: Path, numbers: tuple[str, ...]) -> dict[str, Any] | None:
+        return read_once(path, numbers, "start it anew, after you have looked at what the warehouse holds")
+
+
+def check_state(path: Path) -> None:
+    """Refuse a state directory that cannot be one."""
+    if "://" in str(path):
+        raise ArgumentError(f"state={str(path)!r} is remote; give a directory on a local or mounted disk")
+    if path.exists() and not path.is_dir():
+        raise ArgumentError(f"state={str(path)!r} is a file; give a directory")

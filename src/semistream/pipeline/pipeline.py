@@ -1,0 +1,404 @@
+"""``Pipeline``: sources, steps and a warehouse, declared; checked, run, stopped, killed and started again.
+
+>>> from semistream.pipeline import Pipeline, lookup, source  # doctest: +SKIP
+>>> pipeline = Pipeline(  # doctest: +SKIP
+...     source=source("json", "incoming", schema={"sale_id": "bigint", "product": "string", "quantity": "int"}),
+...     steps=[lookup("stores/products", on={"product": "id"}, columns=["price"], on_miss="hold")],
+...     sink=DeltaWarehouse("warehouse"),
+...     table="sales",
+...     state="state/sales",
+... )
+>>> pipeline.run(once=True)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, SemistreamError, StateError
+from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
+from semistream.pipeline.checks import check_required, check_steps
+from semistream.pipeline.inputs import check_drift, input_of
+from semistream.pipeline.ledger import Decision, Ledger, check_state
+from semistream.pipeline.order import SEEN, Asked, Share, divide, ordered
+from semistream.pipeline.shape import Mirrored, Shape, shaped
+from semistream.pipeline.sources import Source, check_names
+from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
+from semistream.sinks import ForeignCheckpointError, query_of
+from semistream.sinks._marks import check_app
+from semistream.stores import MasterStore
+from semistream.stores.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from semistream.etl.duplicates import SeenKeys
+    from semistream.sinks.warehouse import Warehouse
+
+_LOOK_SECONDS = 0.5
+Told = Callable[[Decision], None]
+
+
+class Pipeline:
+    """A stream's way into the warehouse."""
+
+    def __init__(
+        self,
+        source: Source | DataFrame | Callable[[SparkSession], DataFrame],
+        steps: Sequence[Step],
+        sink: Warehouse,
+        *,
+        table: str,
+        state: str | os.PathLike[str],
+        name: str | None = None,
+        memory: int | str = "512MB",
+        required: Sequence[str] = (),
+        max_bad_rate: float = 0.01,
+        dimensions: Mapping[str, str | os.PathLike[str]] | None = None,
+        trigger: str | None = None,
+        new_columns: str = "refuse",
+    ) -> None:
+        """Declare a pipeline; nothing happens yet.
+
+        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes one.
+        ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those that cannot be
+        loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger, held rows. ``memory``
+        is for all lookups together. Rows in which a ``required`` column is NULL are bad; a batch with a larger share
+        of bad rows than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
+        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
+        "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore").
+        """
+        self.source = source
+        self.steps = list(steps)
+        self.sink = sink
+        self.table = table
+        self.state = Path(state)
+        self.name = check_app(name or table)
+        self.memory = parse_bytes(memory)
+        self.required = tuple(required)
+        self.max_bad_rate = max_bad_rate
+        self.dimensions = {key: Path(value) for key, value in (dimensions or {}).items()}
+        self.trigger = trigger
+        self.new_columns = new_columns
+        check_state(self.state)
+        if trigger is not None:
+            seconds_of(trigger)
+        if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
+            raise ArgumentError(f"max_bad_rate={max_bad_rate!r} must be between 0 and 1, for example 0.01")
+        if new_columns not in ("refuse", "ignore"):
+            raise ArgumentError(f"new_columns={new_columns!r} is not known; choose one of 'refuse', 'ignore'")
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint."""
+        return self.state / "checkpoint"
+
+    def columns(self) -> pa.Schema | None:
+        """The source's columns, as far as they are known without Spark."""
+        if isinstance(self.source, Source):
+            return self.source.columns()
+        if hasattr(self.source, "schema"):
+            from semistream.spark.enrich import arrow_schema
+
+            return arrow_schema(self.source)[0]
+        return None
+
+    def check(self) -> list[str]:
+        """Check everything that can be checked without Spark; returns what it will do, a line each."""
+        from semistream.pipeline.order import described
+
+        columns = self.columns()
+        if columns is not None:
+            check_names(columns.names)
+        check_steps(self.steps, columns)
+        check_required(self.required, columns)
+        shares = self._shares(None, 2)
+        return [*described(ordered(self.steps, shares, {}), shares), f"into {self.table} of {self.sink.describe()}"]
+
+    def start(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        once: bool = False,
+        replaces: str | None = None,
+        told: Told | None = None,
+    ) -> Running:
+        """Start the stream; returns at once. ``once`` loads what is there and ends."""
+        self.check()
+        ledger = Ledger(self.state, self.name)
+        ledger.open()
+        try:
+            self._check_checkpoint(ledger, replaces)
+            return Running(self, ledger, spark or _session(self.name), once=once, replaces=replaces, told=told)
+        except BaseException:
+            ledger.close()
+            raise
+
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        once: bool = False,
+        replaces: str | None = None,
+        told: Told | None = None,
+    ) -> Decision | None:
+        """Start the stream and wait until it ends, or for ever; the last decision."""
+        running = self.start(spark, once=once, replaces=replaces, told=told)
+        try:
+            running.wait()
+        finally:
+            running.stop()
+        return running.last
+
+    def retry(self, spark: SparkSession | None = None) -> Decision | None:
+        """Send the unmatched rows through the steps again: those that match now are loaded, once; the others stay."""
+        self.check()
+        ledger = Ledger(self.state, self.name)
+        ledger.open()
+        try:
+            if not (self.checkpoint / "metadata").exists():
+                raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
+            return Running(self, ledger, spark or _session(self.name), once=True, start=False).retry()
+        finally:
+            ledger.close()
+
+    def _check_checkpoint(self, ledger: Ledger, replaces: str | None) -> None:
+        if (self.checkpoint / "metadata").exists():
+            ledger.owned_by(query_of(self.checkpoint), replaces=replaces)
+        elif ledger.last(BATCHES) is not None and replaces is None:
+            raise ForeignCheckpointError(
+                f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), and batches up to {ledger.last(BATCHES)} were "
+                "loaded under it: Spark would begin anew and load rows again. Restore it, or start with a new state "
+                "directory and an empty table; if only new rows come in, use --replaces with the id in "
+                f"{self.state / 'owner.json'}"
+            )
+
+    def _shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:
+        asked = []
+        for step in self.steps:
+            if isinstance(step, Lookup):
+                store = MasterStore.open(step.store)
+                asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory))
+            elif isinstance(step, Deduplicate):
+                if seen is not None:
+                    asked.append(Asked(SEEN, seen.store, (), "auto", step.memory or "64MB"))
+                else:
+                    return {**divide(asked_of(self.steps), self.memory, tasks), SEEN: Share(0, 0.0, "")}
+        return divide(asked, self.memory, tasks)
+
+
+def asked_of(steps: Sequence[Step]) -> list[Asked]:
+    """The lookups as the planner sees them."""
+    return [
+        Asked(step.name, MasterStore.open(step.store), step.columns, step.algorithm, step.memory)
+        for step in steps
+        if isinstance(step, Lookup)
+    ]
+
+
+class Running:
+    """A pipeline at work."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        ledger: Ledger,
+        spark: SparkSession,
+        *,
+        once: bool,
+        replaces: str | None = None,
+        told: Told | None = None,
+        start: bool = True,
+    ) -> None:
+        self.pipeline = pipeline
+        self.ledger = ledger
+        self.spark = spark
+        self.once = once
+        self.error: BaseException | None = None
+        self.last: Decision | None = ledger.newest()
+        self._told = told or (lambda _: None)
+        self._replaces = replaces
+        self._lock = threading.Lock()
+        self._frame = self._read()
+        self._originals = [name for name in self._frame.columns if not name.startswith("_ss_")]
+        self._seen = self._open_seen()
+        self._batches = self._make_batches()
+        self._recover()
+        self.query: Any = self._start() if start else None
+
+    # -- setting up --------------------------------------------------------------------------------------------------
+
+    def _read(self) -> DataFrame:
+        source = self.pipeline.source
+        if isinstance(source, Source):
+            return source.read(self.spark)
+        frame = source if hasattr(source, "writeStream") else source(self.spark)  # type: ignore[operator]
+        if not getattr(frame, "isStreaming", False):
+            raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
+        return frame  # type: ignore[return-value]
+
+    def _open_seen(self) -> SeenKeys | None:
+        step = next((step for step in self.pipeline.steps if isinstance(step, Deduplicate)), None)
+        if step is None:
+            return None
+        from semistream.etl.duplicates import SeenKeys
+        from semistream.spark.enrich import arrow_schema
+
+        schema = arrow_schema(self._frame)[0]
+        return SeenKeys(self.ledger.root / "seen", pa.schema([schema.field(name) for name in step.key]))
+
+    def _make_batches(self) -> Batches:
+        pipeline = self.pipeline
+        tasks = max(1, int(self.spark.sparkContext.defaultParallelism))
+        shares = pipeline._shares(self._seen, tasks)  # noqa: SLF001 - two halves of one thing
+        steps = ordered(pipeline.steps, shares, self._passing())
+        mirrored = {
+            **{one.name: one.store for one in steps if isinstance(one, Lookup) and one.is_dimension},
+            **pipeline.dimensions,
+        }
+        shape = Shape(
+            table=pipeline.table,
+            steps=tuple(steps),
+            shares=shares,
+            original=self._originals,
+            required=pipeline.required,
+            max_bad_rate=pipeline.max_bad_rate,
+            tasks=tasks,
+            dimensions=tuple(Mirrored(table, store) for table, store in mirrored.items()),
+        )
+        shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
+        warehouse = pipeline.sink
+        warehouse.prepare(shape.table, shape.facts)
+        warehouse.prepare(shape.quarantine_table, shape.quarantine)
+        if shape.unmatched is not None:
+            warehouse.prepare(shape.unmatched_table, shape.unmatched)
+        return Batches(shape, self.ledger, warehouse, self._seen)
+
+    def _passing(self) -> dict[str, float]:
+        """What share of the rows each lookup let through in the last batch."""
+        known = self.last.lookups if self.last else {}
+        return {
+            name: seen["matched"] / (seen["matched"] + seen["unmatched"])
+            for name, seen in known.items()
+            if seen["matched"] + seen["unmatched"]
+        }
+
+    def _recover(self) -> None:
+        """Carry out what was decided last, which a crash may have cut short; remove files of batches that were not."""
+        if self.last is not None:
+            self.pipeline.sink.check(self.last.writes.app, self.last.writes.query, self._replaces)
+            if self._replaces is None:
+                self._batches.carry_out(self.last)
+        shape = self._batches.shape
+        decided = {kind: self.ledger.last(kind) for kind in (BATCHES, SIDE)}
+        for table in (shape.table, shape.quarantine_table, shape.unmatched_table):
+            place = self.pipeline.sink.place(table)
+            for path in place.glob(f"{self.pipeline.name}*-[bs]*.parquet") if place.is_dir() else ():
+                kind, number = (BATCHES, path.name) if "-b" in path.name else (SIDE, path.name)
+                last = decided[kind]
+                digits = number.rpartition("-b" if kind == BATCHES else "-s")[2][:9]
+                if digits.isdigit() and (last is None or int(digits) > last):
+                    path.unlink(missing_ok=True)
+
+    # -- at work -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> Any:
+        writer = self._frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
+        writer = writer.option("checkpointLocation", str(self.pipeline.checkpoint))
+        if self.once:
+            writer = writer.trigger(availableNow=True)
+        elif self.pipeline.trigger:
+            writer = writer.trigger(processingTime=self.pipeline.trigger)
+        return writer.start()
+
+    def _one(self, batch: DataFrame, number: int) -> None:
+        """One batch of Spark's."""
+        try:
+            with self._lock:
+                query = query_of(self.pipeline.checkpoint)
+                if self.last is None or self.last.writes.query != query:
+                    self.ledger.owned_by(query, replaces=self._replaces)
+                    self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
+                self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
+                if isinstance(self.pipeline.source, Source):
+                    check_drift(self.pipeline.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                job = Job(BATCHES, number, self.pipeline.name, query)
+                self.last = self._batches.run(batch, job)
+            self._told(self.last)
+        except BaseException as error:
+            self.error = error  # Spark passes on only its text
+            raise
+
+    def _side(self, frame: DataFrame, *, retried: int | None = None) -> Decision:
+        """Work beside Spark's batches."""
+        with self._lock:
+            query = query_of(self.pipeline.checkpoint)
+            job = Job(SIDE, self.ledger.next_side(), f"{self.pipeline.name}.side", query)
+            self.last = self._batches.run(frame, job, retried=retried)
+        self._told(self.last)
+        return self.last
+
+    def release(self) -> Decision | None:
+        """Let held rows go whose master rows have arrived, although no new rows came in."""
+        with self._lock:
+            last = self.ledger.newest()
+            if last is None or not last.held:
+                return None
+            waiting = {segment.master for segment in last.held}
+            now = {one.name: Manifest.versions(one.store)[-1] for one in self._batches.shape.lookups}
+            if all(last.masters.get(name) == now[name] for name in waiting):
+                return None
+        return self._side(self.spark.createDataFrame([], self._frame.schema))
+
+    def retry(self) -> Decision | None:
+        """See `Pipeline.retry`."""
+        shape = self._batches.shape
+        if shape.unmatched is None:
+            raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
+        rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
+        if rows.num_rows == 0:
+            return None
+        self.spark.conf.set("spark.sql.session.timeZone", self.spark.conf.get("spark.sql.session.timeZone"))
+        return self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until the stream ends or so much time has passed; raises what stopped it."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while self.query.isActive and (end is None or time.monotonic() < end):
+            time.sleep(_LOOK_SECONDS)
+            if self.query.isActive and not self.once and not self._lock.locked():
+                self.release()
+        self._raise()
+        if self.once and not self.query.isActive:
+            self.release()
+
+    def _raise(self) -> None:
+        failure = self.query.exception()
+        if failure is None:
+            return
+        if isinstance(self.error, SemistreamError):
+            raise self.error
+        raise SemistreamError(f"{self.pipeline.name} stopped: {str(failure).strip()}") from failure
+
+    def stop(self) -> None:
+        """End the stream and give the state back."""
+        try:
+            if self.query is not None and self.query.isActive:
+                with self._lock:  # not in the middle of a batch
+                    self.query.stop()
+        finally:
+            self.ledger.close()
+
+
+def _session(name: str) -> SparkSession:
+    from semistream.spark.session import local_session
+
+    return local_session(name, f"local[{os.cpu_count() or 2}]")

@@ -1,0 +1,260 @@
+"""A pipeline in the shape in which it runs: steps in their order, schemas of all tables, and a batch as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.errors import SchemaError
+from semistream.pipeline import columns as names
+from semistream.pipeline import frames
+from semistream.pipeline.held import EXPIRED, SINCE, TIME, key_column
+from semistream.pipeline.order import SEEN, Share
+from semistream.pipeline.staging import FACT, KEYS, UNRESOLVED, Route, Stage
+from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
+from semistream.stores import MasterStore
+from semistream.stores.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.etl.duplicates import SeenKeys
+    from semistream.pipeline.batch import Job
+    from semistream.pipeline.ledger import Ledger
+    from semistream.sinks.warehouse import Warehouse
+
+QUARANTINE = pa.schema(
+    {
+        "record": pa.string(),
+        "source": pa.string(),
+        "reason": pa.string(),
+        "batch": pa.int64(),
+        "time": pa.timestamp("us", tz="UTC"),
+    }
+)
+_WHY = {"_reason": pa.string(), "_batch": pa.int64(), "_time": pa.timestamp("us", tz="UTC")}
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A dimension whose table in the warehouse follows its store."""
+
+    table: str
+    store: Path
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that a batch needs to know; see `shaped`."""
+
+    table: str
+    steps: tuple[Step, ...]
+    shares: dict[str, Share]
+    original: list[str]  # the source's columns
+    required: tuple[str, ...] = ()
+    max_bad_rate: float = 0.01
+    tasks: int = 2
+    dimensions: tuple[Mirrored, ...] = ()
+    facts: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    taken: dict[str, str] = field(default_factory=dict)  # column of the table: column of the frame
+    unmatched: pa.Schema | None = None
+    quarantine: pa.Schema = QUARANTINE
+    hidden: dict[str, pa.DataType] = field(default_factory=dict)  # types of the columns beside a row
+    many: bool = False  # may a lookup give several rows for one?
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        """The lookups, in their order."""
+        return [step for step in self.steps if isinstance(step, Lookup)]
+
+    @property
+    def unmatched_table(self) -> str:
+        """Rows that a lookup redirected."""
+        return f"{self.table}_unmatched"
+
+    @property
+    def quarantine_table(self) -> str:
+        """Records that could not be read or must not be loaded."""
+        return f"{self.table}_quarantine"
+
+    @property
+    def deduplicates(self) -> Deduplicate | None:
+        """The step that lets only the first row of a business key through."""
+        return next((step for step in self.steps if isinstance(step, Deduplicate)), None)
+
+    def newest_versions(self, seen: SeenKeys | None) -> dict[str, int]:
+        """Of every master that is looked up."""
+        found = {one.name: Manifest.versions(one.store)[-1] for one in self.lookups}
+        return found | ({SEEN: seen.store.latest().version} if seen is not None else {})
+
+    def mirrored_versions(self) -> dict[str, int]:
+        """Of every dimension that has a table in the warehouse."""
+        return {one.table: Manifest.versions(one.store)[-1] for one in self.dimensions}
+
+    def frame(self, frame: DataFrame, versions: dict[str, int], seen: Path | None) -> DataFrame:
+        """All steps."""
+        from pyspark.sql import functions as F
+
+        if self.many:
+            frame = frame.withColumn(names.IDENTITY, F.monotonically_increasing_id())
+        frame = frames.begun(frame, self.original, self.required)
+        for number, step in enumerate(self.steps):
+            if isinstance(step, Lookup):
+                share = self.shares[step.name]
+                frame = frames.looked_up(frame, step, number, versions[step.name], share.memory_bytes, self.tasks)
+            elif isinstance(step, Deduplicate):
+                assert seen is not None
+                memory = self.shares[SEEN].memory_bytes
+                frame = frames.deduplicated(frame, step, self.original, seen, versions[SEEN], memory, self.tasks)
+            elif isinstance(step, Compute):
+                frame = frames.computed(frame, step)
+            elif isinstance(step, Keep):
+                frame = frames.kept(frame, step)
+        return frame
+
+    def computed(
+        self,
+        frame: DataFrame,
+        versions: dict[str, int],
+        ledger: Ledger,
+        warehouse: Warehouse,
+        job: Job,
+        started: float,
+    ) -> tuple[DataFrame, Stage]:
+        """The steps and what the tasks do with the rows: for one batch."""
+        from pyspark.sql import functions as F
+
+        frame = self.frame(frame, versions, ledger.root / "seen" if self.deduplicates else None)
+        bad = F.col(names.ROUTE) == names.QUARANTINE
+        record: Any = F.to_json(F.struct(*[F.col(frames.quoted(name)) for name in self.original]))
+        if names.BROKEN in frame.columns:
+            record = F.coalesce(F.col(names.BROKEN), record)
+        frame = frame.withColumn(names.RECORD, F.when(bad, F.substring(record, 1, frames.MOST_FIELD_BYTES)))
+        wanted = list(dict.fromkeys([*self.taken.values(), *self.original, *self.hidden, names.RECORD]))
+        frame = frame.select(*[F.col(frames.quoted(name)) for name in wanted if name in frame.columns])
+        return frame, self._stage(frame, ledger, warehouse, job, started)
+
+    def _stage(self, frame: DataFrame, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
+        prefix = f"{job.app}-{job.label}"
+        now = int(started * 1_000_000)
+        about = {
+            "_batch": job.number,
+            "_time": now,
+            "batch": job.number,
+            "time": now,
+            SINCE: started,
+            names.SOURCE: None,
+        }
+        staging = str(ledger.staging(job.label))
+        routes = [
+            Route(FACT, tuple(self.taken.values()), self.facts, str(warehouse.place(self.table))),
+            Route(
+                names.QUARANTINE,
+                (names.RECORD, names.SOURCE, names.REASON, "batch", "time"),
+                QUARANTINE,
+                str(warehouse.place(self.quarantine_table)),
+                {name: about[name] for name in ("batch", "time", names.SOURCE)},
+            ),
+        ]
+        if self.unmatched is not None:
+            routes.append(
+                Route(
+                    names.UNMATCHED,
+                    (*self.original, names.REASON, "_batch", "_time"),
+                    self.unmatched,
+                    str(warehouse.place(self.unmatched_table)),
+                    {name: about[name] for name in ("_batch", "_time")},
+                )
+            )
+        unresolved = [
+            (n, one) for n, one in enumerate(self.steps) if isinstance(one, Lookup) and one.on_miss == "infer"
+        ]
+        if unresolved:
+            beside = [name for n, one in unresolved for name in _asked(n, one)]
+            beside += [names.status_column(n) for n, _ in unresolved]
+            fields = [*self.facts, *(pa.field(name, self.hidden[name]) for name in beside)]
+            routes.append(Route(UNRESOLVED, (*self.taken.values(), *beside), pa.schema(fields), staging))
+        for number, one in enumerate(self.steps):
+            if isinstance(one, Lookup) and one.on_miss == "hold":
+                routes.append(self._held(number, one, staging, started))
+        if self.deduplicates is not None:
+            keys = self.deduplicates.key
+            routes.append(Route(KEYS, keys, pa.schema([pa.field(name, self.hidden[name]) for name in keys]), staging))
+        return Stage(
+            prefix=prefix,
+            routes=tuple(routes),
+            route=names.ROUTE,
+            statuses={one.name: names.status_column(n) for n, one in enumerate(self.steps) if isinstance(one, Lookup)},
+            unresolved=tuple(one.name for _, one in unresolved),
+            identity=names.IDENTITY if self.many else None,
+            names=tuple(frame.columns),
+        )
+
+    def _held(self, number: int, step: Lookup, staging: str, started: float) -> Route:
+        asked = _asked(number, step)
+        fields = [pa.field(name, self.hidden[name]) for name in self.original]
+        fields += [pa.field(key_column(n), self.hidden[name]) for n, name in enumerate(asked)]
+        taken = [*self.original, *asked]
+        if step.as_of is not None:
+            fields.append(pa.field(TIME, self.hidden[names.time_column(number)]))
+            taken.append(names.time_column(number))
+        schema = pa.schema([*fields, pa.field(SINCE, pa.float64())])
+        return Route(f"{names.HELD}:{step.name}", (*taken, SINCE), schema, staging, {SINCE: started})
+
+
+def _asked(number: int, step: Lookup) -> list[str]:
+    return [names.asked_column(number, part) for part in range(len(step.on))]
+
+
+def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
+    """Fill in the schemas: the steps are analysed by Spark once, on the source's columns, before any row comes."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    from semistream.sinks._schemas import stored_schema
+    from semistream.spark.enrich import arrow_schema
+
+    empty = source.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
+    try:
+        versions = shape.newest_versions(None) | ({SEEN: Manifest.versions(seen)[-1]} if seen is not None else {})
+        frame = shape.frame(empty, versions, seen)
+    except (AnalysisException, ParseException) as error:
+        raise SchemaError(f"a step cannot be computed: {str(error).partition(chr(10))[0]}") from error
+    chosen = next((step.columns for step in shape.steps if isinstance(step, Select)), None)
+    visible = [name for name in frame.columns if not name.startswith(names.PREFIX)]
+    taken = chosen if chosen is not None else {name: name for name in visible}
+    unknown = [name for name in taken.values() if name not in visible]
+    if unknown:
+        raise SchemaError(f"select: there is no column {unknown[0]!r}; there are {visible}")
+    found, foreign = arrow_schema(frame)
+    for name in [*taken.values(), *shape.original]:
+        if name in foreign:
+            raise SchemaError(f"column {name!r} of type {foreign[name]} cannot be loaded; cast it in compute(...)")
+    kinds = {item.name: item.type for item in found}
+    facts = stored_schema(pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]))
+    originals = stored_schema(pa.schema([pa.field(name, kinds[name]) for name in shape.original]))
+    redirects = any(
+        one.on_miss == "redirect" or (one.on_miss == "hold" and one.then == "redirect") for one in shape.lookups
+    )
+    hidden = {name: kinds[name] for name in frame.columns if name.startswith(names.PREFIX)} | {
+        name: originals.field(name).type for name in shape.original
+    }
+    return replace(
+        shape,
+        facts=facts,
+        taken=taken,
+        unmatched=pa.schema([*originals, *(pa.field(name, kind) for name, kind in _WHY.items())])
+        if redirects
+        else None,
+        hidden=hidden,
+        many=_many(shape.lookups),
+    )
+
+
+def _many(lookups: Sequence[Lookup]) -> bool:
+    """May a lookup give several rows for one? Not if its keys are unique, or only one row of a key is taken."""
+    return any(one.multiple == "all" and not MasterStore.open(one.store).unique for one in lookups)

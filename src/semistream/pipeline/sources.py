@@ -1,0 +1,187 @@
+"""Where a pipeline's rows come from, declared without Spark: its columns are known before Spark starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = ("parquet", "csv", "json")
+GENERATED = ("semistream-zipf", "semistream-tpch", "semistream-weather", "semistream-retail")
+FORMATS = (*FILES, "rate", "kafka", *GENERATED)
+_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_KAFKA = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A declared source; see `source`."""
+
+    format: str
+    path: Path | None = None
+    schema: pa.Schema | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+    def columns(self) -> pa.Schema | None:
+        """Its columns, as far as they are known without Spark."""
+        if self.schema is not None:
+            return self.schema
+        if self.format == "parquet":
+            assert self.path is not None
+            return pq.read_schema(_first_file(self.path, "parquet"))
+        if self.format == "rate":
+            return pa.schema({"timestamp": pa.timestamp("us", tz="UTC"), "value": pa.int64()})
+        return _KAFKA if self.format == "kafka" else None
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The stream, with the name of each row's file and, for text, the records that cannot be read."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        reader = spark.readStream.format(self.format).options(**self.options)
+        if self.format in GENERATED:
+            from semistream.spark.sources import register_sources
+
+            register_sources(spark)
+        if self.format not in FILES:
+            try:
+                return reader.load()
+            except PySparkException as error:
+                raise ArgumentError(_cannot_load(self.format, error)) from error
+        columns = self.columns()
+        assert columns is not None
+        ddl = ", ".join(f"`{item.name}` {type_name(item.type)}" for item in columns)
+        if self.format in ("csv", "json"):
+            ddl += f", `{BROKEN}` string"
+            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", BROKEN)
+        if self.format == "csv":
+            reader = reader.option("header", self.options.get("header", "true")).option("enforceSchema", "false")
+        frame = reader.schema(ddl).load(str(self.path))
+        return frame.select("*", F.col("_metadata.file_path").alias(SOURCE))
+
+
+def source(
+    format: str,  # noqa: A002 - Spark's word
+    path: str | os.PathLike[str] | None = None,
+    *,
+    schema: Mapping[str, str] | pa.Schema | None = None,
+    **options: Any,
+) -> Source:
+    """A source by its format: parquet, csv or json files of a directory, rate, kafka, or one of our generators.
+
+    ``schema`` is {column: type} in Spark's words ("bigint", "decimal(10,2)", "timestamp"); Parquet files bring theirs.
+    ``options`` are Spark's, such as ``maxFilesPerTrigger=10``.
+    """
+    choose("format", format, FORMATS)
+    if format in FILES:
+        if path is None:
+            raise ArgumentError(f"format={format!r} needs path=, the directory in which the files arrive")
+        if not Path(path).is_dir():
+            raise ArgumentError(f"path={str(path)!r} is no directory; make it first, files may arrive later")
+        if schema is None and format != "parquet":
+            raise ArgumentError(f"format={format!r} needs schema=, the columns and their types, as {{'id': 'bigint'}}")
+    elif path is not None:
+        raise ArgumentError(f"format={format!r} reads no files; leave path= out")
+    columns = schema if schema is None or isinstance(schema, pa.Schema) else declared_schema(schema)
+    if columns is not None:
+        check_names(columns.names)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return Source(format, None if path is None else Path(path), columns, texts)
+
+
+def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """{column: type} as Arrow's schema.
+
+    >>> declared_schema({"id": "bigint", "price": "decimal(10,2)"}).types
+    [DataType(int64), Decimal128Type(decimal128(10, 2))]
+    """
+    return pa.schema([pa.field(name, _arrow_type(name, kind)) for name, kind in columns.items()])
+
+
+def _arrow_type(name: str, kind: object) -> pa.DataType:
+    text = str(kind).strip().lower()
+    if found := _DECIMAL.fullmatch(text):
+        return pa.decimal128(int(found.group(1)), int(found.group(2)))
+    if text not in _TYPES:
+        raise SchemaError(
+            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or decimal(p,s)"
+        )
+    return _TYPES[text]
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Spark's word for an Arrow type."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    for word, known in _TYPES.items():
+        if known.equals(kind):
+            return word
+    raise SchemaError(f"a stream cannot have columns of type {kind}; declare schema= with Spark's types")
+
+
+def check_names(names: list[str]) -> None:
+    """Refuse names that the pipeline uses itself."""
+    for name in names:
+        if name.lower().startswith(PREFIX):
+            raise SchemaError(f"column {name!r}: names that begin with {PREFIX!r} are used by the pipeline; rename it")
+
+
+def _first_file(path: Path, ending: str) -> Path:
+    found = sorted(file for file in path.rglob(f"*.{ending}") if not file.name.startswith(("_", ".")))
+    if not found:
+        raise ArgumentError(
+            f"path={str(path)!r} holds no .{ending} file yet, so its columns are not known; give schema= too"
+        )
+    return found[0]
+
+
+def _cannot_load(kind: str, error: Exception) -> str:
+    first = str(error).partition("\n")[0]
+    if kind == "kafka":
+        return (
+            "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's version (set "
+            f"spark.jars.packages): {first}"
+        )
+    return f"format={kind!r} cannot be read: {first}"

@@ -1,0 +1,202 @@
+"""The one Spark job of a batch: tasks write the rows of each route into files, and return a line a file.
+
+Nothing that is written here is visible: tables get to know of the files by the batch's decision. A task that is tried
+again, or a slow twin of one, writes files of other names, and only the lines of the attempt that Spark commits come
+back. Files that no decision names are removed when the next run begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from semistream.sinks.warehouse import StagedFile
+from semistream.stores.manifest import private
+
+FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
+SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
+_COUNTS = "counts"  # the route of the line that counts
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where rows of one kind go: which columns, under which names and types, into which directory."""
+
+    name: str
+    columns: tuple[str, ...]  # of the frame, or of the constants
+    schema: pa.Schema
+    directory: str
+    constants: dict[str, Any] = field(default_factory=dict)  # for columns that the frame has not, and for NULLs in it
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every task does; shipped to the workers."""
+
+    prefix: str  # of the files' names
+    routes: tuple[Route, ...]
+    route: str  # the column that names a row's route; NULL is a fact
+    statuses: dict[str, str]  # of each lookup, the column that tells whether a row matched
+    unresolved: tuple[str, ...]  # of those, the ones whose misses the driver resolves
+    identity: str | None = None  # a column that numbers input rows, where a lookup may give several rows for one
+    names: tuple[str, ...] = field(default=())  # of the columns, as Spark sends them
+
+    def function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """For `mapInArrow`."""
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from _Task(self).run(batches)
+
+        return write
+
+
+@dataclass
+class Staged:
+    """What the tasks wrote."""
+
+    files: dict[str, list[StagedFile]]
+    counts: dict[str, int]  # input rows of each route
+    lookups: dict[str, dict[str, int]]
+    samples: dict[str, list[str]]
+
+    @staticmethod
+    def of(lines: Iterable[Any]) -> Staged:
+        """From the lines that the job returned."""
+        staged = Staged({}, {}, {}, {})
+        for line in lines:
+            if line["route"] != _COUNTS:
+                staged.files.setdefault(line["route"], []).append(StagedFile(line["path"], line["rows"], line["bytes"]))
+                continue
+            about = json.loads(line["about"])
+            for route, rows in about["counts"].items():
+                staged.counts[route] = staged.counts.get(route, 0) + rows
+            for name, seen in about["lookups"].items():
+                known = staged.lookups.setdefault(name, {"matched": 0, "unmatched": 0})
+                for word, rows in seen.items():
+                    known[word] += rows
+            for route, some in about["samples"].items():
+                staged.samples[route] = [*staged.samples.get(route, []), *some][:5]
+        for files in staged.files.values():
+            files.sort(key=lambda file: file.path)
+        return staged
+
+
+class _Task:
+    """One task: a writer for each route that occurs."""
+
+    def __init__(self, stage: Stage) -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = 0 if context is None else context.partitionId()
+        self.stage = stage
+        self.suffix = f"{part:05d}-{uuid.uuid4().hex[:12]}"
+        self.routes = {route.name: route for route in stage.routes}
+        self.open: dict[str, tuple[Path, Any, Any]] = {}
+        self.rows: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.lookups = {name: {"matched": 0, "unmatched": 0} for name in stage.statuses}
+        self.samples: dict[str, list[str]] = {}
+        self.seen: dict[str, list[Any]] = {}
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all batches; then tell."""
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._add(
+                        pa.RecordBatch.from_arrays(batch.columns, names=list(self.stage.names or batch.schema.names))
+                    )
+            lines = [self._finish(route) for route in list(self.open)]
+        except BaseException:
+            for path, _, handle in self.open.values():
+                handle.close()
+                path.unlink(missing_ok=True)
+            raise
+        if self.stage.identity is not None:
+            self.counts = {route: len(np.unique(np.concatenate(some))) for route, some in self.seen.items()}
+        about = {"counts": self.counts, "lookups": self.lookups, "samples": self.samples}
+        lines.append({"route": _COUNTS, "path": "", "rows": 0, "bytes": 0, "about": json.dumps(about)})
+        schema = pa.schema(
+            {"route": pa.string(), "path": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "about": pa.string()}
+        )
+        yield pa.RecordBatch.from_pylist(lines, schema)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        stage = self.stage
+        routes = pc.fill_null(batch.column(stage.route), FACT)
+        for name, column in stage.statuses.items():
+            flags = batch.column(column)
+            self.lookups[name]["matched"] += pc.sum(flags).as_py() or 0
+            self.lookups[name]["unmatched"] += pc.sum(pc.invert(flags)).as_py() or 0
+        facts = pc.equal(routes, FACT)
+        missing = None
+        for name in stage.unresolved:
+            misses = pc.fill_null(pc.invert(batch.column(stage.statuses[name])), False)
+            missing = misses if missing is None else pc.or_(missing, misses)
+        for route in pc.unique(routes).to_pylist():
+            chosen = pc.equal(routes, route)
+            self._count(route, batch, chosen)
+            if route == FACT and KEYS in self.routes:
+                self._write(KEYS, batch.filter(facts))
+            if route == FACT and missing is not None and pc.any(pc.and_(missing, facts)).as_py():
+                self._write(UNRESOLVED, batch.filter(pc.and_(missing, facts)))
+                chosen = pc.and_not(facts, missing)
+            if route in self.routes:
+                self._write(route, batch if pc.all(chosen).as_py() else batch.filter(chosen))
+
+    def _count(self, route: str, batch: pa.RecordBatch, chosen: pa.Array) -> None:
+        if self.stage.identity is not None:
+            numbers = batch.column(self.stage.identity).filter(chosen)
+            self.seen.setdefault(route, []).append(np.unique(numbers.to_numpy(zero_copy_only=False)))
+        else:
+            self.counts[route] = self.counts.get(route, 0) + (pc.sum(chosen).as_py() or 0)
+        if route != FACT and len(self.samples.get(route, [])) < 3 and "_ss_reason" in batch.schema.names:
+            some = batch.column("_ss_reason").filter(chosen).slice(0, 3).to_pylist()
+            self.samples.setdefault(route, []).extend(text for text in some if text is not None)
+
+    def _write(self, name: str, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        route = self.routes[name]
+        if name not in self.open:
+            directory = Path(route.directory)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = directory / f"{self.stage.prefix}-{name}-{self.suffix}.parquet"
+            handle = os.fdopen(private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL), "wb")
+            self.open[name] = (path, pq.ParquetWriter(handle, route.schema), handle)
+            self.rows[name] = 0
+        columns = [
+            _column(batch, column, item.type, route.constants)
+            for column, item in zip(route.columns, route.schema, strict=True)
+        ]
+        self.open[name][1].write_batch(pa.RecordBatch.from_arrays(columns, schema=route.schema))
+        self.rows[name] += batch.num_rows
+
+    def _finish(self, name: str) -> dict[str, Any]:
+        path, writer, handle = self.open.pop(name)
+        writer.close()
+        handle.flush()
+        os.fsync(handle.fileno())
+        size = os.fstat(handle.fileno()).st_size
+        handle.close()
+        return {"route": name, "path": str(path), "rows": self.rows[name], "bytes": size, "about": None}
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType, constants: dict[str, Any]) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.repeat(pa.scalar(constants[name], kind), batch.num_rows)
+    column = batch.column(name)
+    if name in constants:
+        column = pc.fill_null(column, constants[name])
+    return column if column.type.equals(kind) else pc.cast(column, kind)

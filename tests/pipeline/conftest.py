@@ -1,0 +1,18 @@
+"""The Spark session of the Spark tests, and an open shop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.shop import Shop
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Stores are there, sales are not yet."""
+    return Shop(tmp_path).open()

@@ -1,0 +1,124 @@
+"""Pipelines from files: what is wrong is named with its line and the choices, before Spark starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from semistream import cli
+from semistream.pipeline import PipelineFileError, load
+from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select
+from tests.pipeline.shop import Shop
+
+FILE = """\
+name = "sales"
+state = "state"
+memory = "64MB"
+max_bad_rate = 0.5
+
+[source]
+format = "json"
+path = "incoming"
+schema = { sale_id = "bigint", product = "string", shop = "int", customer = "string", quantity = "int" }
+maxFilesPerTrigger = 1
+
+[[step]]
+deduplicate = ["sale_id"]
+
+[[step]]
+lookup = "stores/products"
+on = { product = "id" }
+columns = ["price"]
+on_miss = "hold"
+hold_for = "2 hours"
+
+[[step]]
+keep = "quantity > 0"
+
+[[step]]
+compute = { revenue = "quantity * price" }
+
+[[step]]
+assign_keys = "stores/customers"
+on = "customer"
+infer_members = true
+
+[[step]]
+select = ["sale_id", "customer_sk", "revenue"]
+
+[sink]
+delta = "warehouse"
+table = "sales"
+"""
+
+
+def written(shop: Shop, text: str) -> Path:
+    path = shop.root / "sales.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_whole_file(shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(shop, FILE)
+    pipeline = load(path)
+    assert [type(step) for step in pipeline.steps] == [Deduplicate, Lookup, Keep, Compute, Lookup, Select]
+    assert (pipeline.name, pipeline.table, pipeline.state) == ("sales", "sales", shop.root / "state")
+    monkeypatch.setattr(sys, "argv", ["semistream", "check", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in (0, None)
+    said = capsys.readouterr().out
+    assert "lookup products on product" in said
+    assert said.endswith("all right\n")
+
+
+WRONG = [
+    ("format = \"json\"", "format = \"jsn\"", 7, "format='jsn' is not known; choose one of 'parquet', 'csv', 'json'"),
+    ("path = \"incoming\"", "path = \"nowhere\"", 8, "is no directory"),
+    ('quantity = "int" }', 'quantity = "integr" }', 9, "column 'quantity' has the unknown type 'integr'; use one of"),
+    ("memory = \"64MB\"", "memory = \"64 apples\"", 3, "64 apples"),
+    ("max_bad_rate = 0.5", "max_bad_rate = 5", 4, "max_bad_rate=5 must be between 0 and 1"),
+    ("max_bad_rate = 0.5", "max_bad = 0.5", 4, "the file has no setting 'max_bad'; it has name, state"),
+    ("deduplicate = [\"sale_id\"]", "deduplicate = [\"id\"]", 13, "there is no column 'id' here; there are ['sale_id'"),
+    ("lookup = \"stores/products\"", "lookup = \"stores/produce\"", 16, "there is no semistream store at"),
+    ("on = { product = \"id\" }", "on = { shop = \"id\" }", 17, "int32"),
+    ("on = { product = \"id\" }", "on = { produkt = \"id\" }", 17, "there is no column 'produkt' here"),
+    ("columns = [\"price\"]", "columns = [\"prize\"]", 18, "'prize'"),
+    ("on_miss = \"hold\"", "on_miss = \"wait\"", 19, "on_miss='wait' is not known; choose one of 'null', 'drop'"),
+    ("hold_for = \"2 hours\"", "hold_for = \"2 moons\"", 20, "'2 moons' is not known"),
+    ("hold_for = \"2 hours\"", "hold = \"2 hours\"", 20, "a lookup has no setting 'hold'; it has on, columns"),
+    ("keep = \"quantity > 0\"", "keep = \"quantity > \"", 23, "is no expression in Spark SQL"),
+    ("keep = \"quantity > 0\"", "keep = \"amount > 0\"", 23, "there is no column 'amount' here"),
+    ("keep = \"quantity > 0\"", "keeps = \"quantity > 0\"", 22, "a step is one of lookup, assign_keys, compute"),
+    ("revenue = \"quantity * price\"", "price = \"quantity * price\"", 26, "there is a column 'price' already"),
+    ("assign_keys = \"stores/customers\"", "assign_keys = \"stores/products\"", 29, "imension"),
+    ("select = [\"sale_id\", ", "select = [\"sales_id\", ", 34, "there is no column 'sales_id' here"),
+    ("delta = \"warehouse\"", "oracle = \"warehouse\"", 36, "the sink is one of delta, postgres, parquet"),
+    ("table = \"sales\"", "", 37, "the sink needs a table"),
+]
+
+
+@pytest.mark.parametrize("old, new, line, words", WRONG, ids=[f"{line}-{words[:24]}" for _, _, line, words in WRONG])
+def test_what_is_wrong_is_named(shop: Shop, old: str, new: str, line: int, words: str) -> None:
+    assert FILE.count(old) >= 1
+    path = written(shop, FILE.replace(old, new, 1))
+    with pytest.raises(PipelineFileError) as error:
+        load(path)
+    assert f"{path}, line {line}: " in str(error.value)
+    assert words in str(error.value)
+
+
+def test_no_toml(shop: Shop) -> None:
+    with pytest.raises(PipelineFileError, match=r"sales.toml: .*line 1"):
+        load(written(shop, "name = sales"))
+    with pytest.raises(PipelineFileError, match="there is no file"):
+        load(shop.root / "nothing.toml")
+
+
+def test_checking_starts_no_spark(shop: Shop) -> None:
+    path = written(shop, FILE)
+    code = f"import sys; from semistream.pipeline import load; load({str(path)!r}).check(); assert 'py4j' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
