@@ -36,17 +36,29 @@ def model_join(
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     defaults: Mapping[str, Any] | None = None,
+    as_of: tuple[str, str, str] | None = None,
+    multiple: str = "all",
+    status: str | None = None,
 ) -> pa.Table:
-    """The join by a dictionary of lists, with Spark's equality of keys: NULL never matches, NaN = NaN, -0.0 = 0.0."""
+    """The join by a dictionary of lists, with Spark's equality of keys: NULL never matches, NaN = NaN, -0.0 = 0.0.
+
+    ``as_of`` names the stream's moment and the master's two bounds.
+    """
     pairs = dict(on) if isinstance(on, Mapping) else {name: name for name in ([on] if isinstance(on, str) else on)}
     masters: dict[Row, list[int]] = {}
     for number, key in enumerate(_keys(master_table, list(pairs.values()))):
         if key is not None:
             masters.setdefault(key, []).append(number)
+    if as_of is not None:
+        moments = _moments(stream_table.column(as_of[0]))
+        bounds = list(zip(*(_moments(master_table.column(name)) for name in as_of[1:]), strict=True))
     left: list[int] = []
     right: list[int | None] = []
     for number, key in enumerate(_keys(stream_table, list(pairs))):
         found: list[int] = [] if key is None else masters.get(key, [])
+        if as_of is not None:
+            found = [at for at in found if _between(moments[number], *bounds[at])]
+        found = found[:1] if multiple == "first" else found
         if how in ("left", "inner"):
             matches: list[int | None] = [*found] if found or how == "inner" else [None]
             left.extend([number] * len(matches))
@@ -67,7 +79,25 @@ def model_join(
             ]
             values = pa.array(filled, values.type)
         result = result.append_column(label, values)
+    if status is not None:
+        result = result.append_column(status, pa.array(["unmatched" if at is None else "matched" for at in right]))
     return result
+
+
+def _moments(column: pa.ChunkedArray) -> list[int | None]:
+    """Whole numbers as they are; dates and times as nanoseconds, however many there are."""
+    kind, nanoseconds = column.type, 1
+    if pa.types.is_timestamp(kind):
+        nanoseconds = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
+    elif pa.types.is_date(kind):
+        nanoseconds = 86_400 * 10**9 if kind == pa.date32() else 10**6
+    numbers = column.cast(pa.int32()) if kind == pa.date32() else column
+    plain = numbers.to_pylist() if pa.types.is_integer(numbers.type) else numbers.cast(pa.int64()).to_pylist()
+    return [None if number is None else number * nanoseconds for number in plain]
+
+
+def _between(moment: int | None, begin: int | None, end: int | None) -> bool:
+    return moment is not None and (begin is None or begin <= moment) and (end is None or moment < end)
 
 
 def _keys(table: pa.Table, names: list[str]) -> list[Row | None]:

@@ -24,11 +24,13 @@ from semistream.errors import (
     StoreNotFoundError,
 )
 from semistream.joins import JOINS
+from semistream.joins.conditions import Band
 from semistream.joins.sweep import SweepSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, model_join
 
 MASTER = pa.table({"id": [1, 2, 3], "name": ["one", "two", "three"], "price": [1.5, 2.5, None]})
+BY_BAND: dict[str, Any] = {"on": None, "condition": Band("product", "id", 1)}
 STREAM = pa.record_batch({"product": [2, 9, None], "name": ["a", "b", "c"]})
 
 
@@ -69,9 +71,29 @@ def asked(store: object, **arguments: Any) -> pa.Table:
         ({"settings": SweepSettings(), "algorithm": "inl"}, ArgumentError, "settings.*inl"),
         ({"settings": {"wait_seconds": 1}, "algorithm": "sweep"}, ArgumentError, "settings.*SweepSettings"),
         ({"settings": 5, "algorithm": "reference"}, ArgumentError, "settings"),
+        ({"multiple": "last"}, ArgumentError, "multiple='last' is not known; choose one of 'all', 'first', 'error'"),
+        ({"multiple": None}, ArgumentError, "multiple=None"),
+        ({"multiple": "first", **BY_BAND}, ArgumentError, "multiple='first' goes with on=, not with condition="),
+        ({"as_of": "product", **BY_BAND}, ArgumentError, "as_of= goes with on=, not with condition="),
+        ({"as_of": 5}, ArgumentError, "as_of=5 must be the name of a column of the stream"),
+        ({"as_of": ""}, ArgumentError, "as_of='' must be the name"),
+        ({"as_of": "nope"}, ArgumentError, r"as_of='nope': the stream has no such column.*\['product', 'name'\]"),
+        ({"as_of": "product"}, ArgumentError, r"valid_from='valid_from': the master has no such column; it has \['id'"),
+        ({"as_of": "product", "valid_from": None}, ArgumentError, "valid_from=None must be the name of .* the master"),
+        ({"as_of": "product", "valid_from": "id"}, ArgumentError, r"valid_from='id' is part of the master's key \['id"),
+        ({"as_of": "product", "valid_from": "price", "valid_to": "price"}, SchemaError,
+         "as_of='product' is int64, the master's 'price' is double.*Cast"),
+        ({"as_of": "name", "valid_from": "name", "valid_to": "name"}, SchemaError, "as_of='name' is string.*dates"),
+        ({"valid_to": "until"}, ArgumentError, "valid_to='until' go with as_of="),
+        ({"status": ""}, ArgumentError, "status='' must be the name of a new column"),
+        ({"status": True}, ArgumentError, "status=True must be the name of a new column"),
+        ({"status": "price"}, SchemaError, "status='price' is the name of another column already"),
+        ({"status": "name"}, SchemaError, "status='name' is the name of another column already"),
+        ({"status": "s", "how": "inner"}, ArgumentError, "how='inner' does not return both; use how='left'"),
+        ({"status": "s", "how": "anti"}, ArgumentError, "status='s'.*how='anti'"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
-)
+)  # fmt: skip
 def test_join(store: MasterStore, wrong: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         asked(store, **wrong)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
+from semistream.as_of import AsOf
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.stats import Stats
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 How = Literal["left", "inner", "semi", "anti"]
 HOWS = ("left", "inner", "semi", "anti")
+MULTIPLE = ("all", "first", "error")
+MATCHED, UNMATCHED = "matched", "unmatched"  # in the status column
 
 
 def key_mapping(on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -57,6 +60,9 @@ class JoinPlan:
     defaults: dict[str, Any] = field(default_factory=dict)
     condition: Condition | None = None
     ordered: bool = False
+    as_of: AsOf | None = None
+    multiple: str = "all"
+    status: str | None = None  # a column that says whether a row has a match
 
     @staticmethod
     def make(
@@ -72,15 +78,22 @@ class JoinPlan:
         condition: Condition | None = None,
         ordered: bool = False,
         ignore_case: bool = False,
+        as_of: AsOf | None = None,
+        multiple: str = "all",
+        status: str | None = None,
     ) -> JoinPlan:
         """Check everything that can be checked before the first row; Spark does not tell "a" from "A".
 
         The join is on the key (``on``), or on a ``condition`` of its own.
         """
+        choose("multiple", multiple, MULTIPLE)
         if (on is None) == (condition is None):
             raise ArgumentError("a join needs either on=, the key's columns, or condition=, another comparison")
         if condition is not None and ordered:
             raise ArgumentError("ordered=True goes with on=, not with condition=; sort the output instead")
+        if condition is not None and (as_of is not None or multiple != "all"):
+            what = "as_of=" if as_of is not None else f"multiple={multiple!r}"
+            raise ArgumentError(f"{what} goes with on=, not with condition=: it is about the rows of a key")
         mapping = key_mapping(on) if on is not None else {}
         choose("how", how, HOWS)
         if isinstance(columns, str):
@@ -98,6 +111,8 @@ class JoinPlan:
             raise ArgumentError(
                 f"condition={condition!r} must be one of semistream.joins.conditions, such as Band(...)"
             )
+        if as_of is not None:
+            as_of.check(stream, master, list(mapping.values()))
         keys = set(mapping.values())
         chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
         unknown = [name for name in chosen if name not in master.names]
@@ -105,11 +120,25 @@ class JoinPlan:
             raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
         if how in ("semi", "anti"):
             chosen = []
-        names = _output_names(stream, chosen, suffix, str.lower if ignore_case else str)
+        folded: Callable[[str], str] = str.lower if ignore_case else str
+        names = _output_names(stream, chosen, suffix, folded)
         plan = JoinPlan(
-            stream, master, codec, mapping, how, tuple(chosen), tuple(names), dict(defaults or {}), condition, ordered
+            stream,
+            master,
+            codec,
+            mapping,
+            how,
+            tuple(chosen),
+            tuple(names),
+            dict(defaults or {}),
+            condition,
+            ordered,
+            as_of,
+            multiple,
+            status,
         )
         plan._check_defaults()
+        plan._check_status(folded)
         return plan
 
     def _check_defaults(self) -> None:
@@ -130,17 +159,42 @@ class JoinPlan:
                     f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}"
                 ) from error
 
+    def _check_status(self, folded: Callable[[str], str]) -> None:
+        if self.status is None:
+            return
+        if not isinstance(self.status, str) or not self.status:
+            raise ArgumentError(f"status={self.status!r} must be the name of a new column, such as '_lookup_status'")
+        if self.how != "left":
+            raise ArgumentError(
+                f"status={self.status!r} tells rows with a match from those without, and how={self.how!r} does not "
+                "return both; use how='left'"
+            )
+        if folded(self.status) in {folded(name) for name in (*self.stream.names, *self.names)}:
+            raise SchemaError(f"status={self.status!r} is the name of another column already; choose another")
+
     @cached_property
     def stream_keys(self) -> list[str]:
         """The stream's key columns, in the order of the master's key; or the column that the condition compares."""
         return self.codec.stream_columns(self.on) if self.condition is None else [self.condition.stream]
 
     @cached_property
+    def asked(self) -> list[str]:
+        """The stream's columns that decide what matches: its key, and its moment."""
+        moment = [] if self.as_of is None or self.as_of.stream in self.stream_keys else [self.as_of.stream]
+        return [*self.stream_keys, *moment]
+
+    @property
+    def compares(self) -> bool:
+        """True when rows with equal codes must be compared before they match."""
+        return not self.codec.exact or self.as_of is not None
+
+    @cached_property
     def needed(self) -> list[str]:
-        """Master columns that a cached row holds: those that go out and, for hashed keys, the key to verify."""
+        """Master columns that a cached row holds: those that go out and those to compare, of hashed keys and times."""
         keys = [] if self.codec.exact else [item.name for item in self.codec.fields if item.name not in self.columns]
         stored = [name for name in self.columns if not self.is_code(name)]
-        return stored + keys
+        times = dict.fromkeys(self.as_of.master_columns) if self.as_of is not None else ()
+        return [*stored, *keys, *(name for name in times if name not in stored)]
 
     def is_code(self, column: str) -> bool:
         """True for an exact key column: it is not stored, the code is its value."""
@@ -148,11 +202,13 @@ class JoinPlan:
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The schema of what goes out: all stream columns, then the master's, which are nullable."""
+        """The schema of what goes out: all stream columns, then the master's, which are nullable, and the status."""
         added = [
             pa.field(name, self.master.field(column).type)
             for column, name in zip(self.columns, self.names, strict=True)
         ]
+        if self.status is not None:
+            added.append(pa.field(self.status, pa.string(), nullable=False))
         return pa.schema([*self.stream, *added])
 
 

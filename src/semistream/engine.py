@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from semistream.as_of import VALID_FROM, VALID_TO, AsOf
 from semistream.budget import Budget, parse_bytes
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
@@ -57,6 +58,11 @@ def make_join(
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     defaults: Mapping[str, Any] | None = None,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
     allow_empty: bool = False,
     settings: Any = None,
     shed: Shed | None = None,
@@ -70,7 +76,19 @@ def make_join(
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
     plan = JoinPlan.make(
-        schema, opened.schema, opened.codec, on, how, columns, suffix, defaults, condition=condition, ordered=ordered
+        schema,
+        opened.schema,
+        opened.codec,
+        on,
+        how,
+        columns,
+        suffix,
+        defaults,
+        condition=condition,
+        ordered=ordered,
+        as_of=AsOf.asked(as_of, valid_from, valid_to),
+        multiple=multiple,
+        status=status,
     )
     budget = Budget(memory_bytes - beside)
     kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
@@ -104,6 +122,11 @@ def join(
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     defaults: Mapping[str, Any] | None = None,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
     allow_empty: bool = False,
     settings: Any = None,
     shed: Shed | None = None,
@@ -113,7 +136,11 @@ def join(
     ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name,
     several, or {stream column: master column}; or the join is on a ``condition`` (`semistream.joins.conditions`), by
     an algorithm that scans the master. ``ordered`` keeps the stream's order, where the algorithm can. ``columns`` are
-    the master's columns to add (default: all but the key). ``shed`` relieves a join whose stream is too fast.
+    the master's columns to add (default: all but the key). ``as_of`` is the stream's column with a moment: of a key's
+    rows only those match with ``valid_from`` <= moment < ``valid_to`` (NULL is no bound). ``multiple`` is for stream
+    rows with several matches: "all" of them, the "first" in the store's order of the key's rows, or an "error".
+    ``status`` names a last column that says "matched" or "unmatched" in a left join. ``shed`` relieves a join whose
+    stream is too fast.
     """
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
@@ -137,6 +164,11 @@ def join(
         columns=columns,
         suffix=suffix,
         defaults=defaults,
+        as_of=as_of,
+        valid_from=valid_from,
+        valid_to=valid_to,
+        multiple=multiple,
+        status=status,
         allow_empty=allow_empty,
         settings=settings,
         shed=shed,

@@ -52,6 +52,10 @@ class UnmatchedRowError(SemistreamError):
     """A row without a match while ``on_miss="fail"``."""
 
 
+class FanOutError(SemistreamError):
+    """A stream row with more than one match while ``multiple="error"``."""
+
+
 class SheddingError(SemistreamError):
     """Shed rows that cannot be written, read or told apart; the message names the file."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan
 from semistream.stores import MasterStore
@@ -35,6 +36,9 @@ class Question:
     suffix: str | None = "_m"
     defaults: Mapping[str, Any] | None = None
     ordered: bool = False
+    as_of: AsOf | None = None
+    multiple: str = "all"
+    status: str | None = None
 
     @property
     def plan(self) -> JoinPlan:
@@ -48,12 +52,27 @@ class Question:
             self.suffix,
             self.defaults,
             ordered=self.ordered,
+            as_of=self.as_of,
+            multiple=self.multiple,
+            status=self.status,
         )
 
     @property
     def answer(self) -> pa.Table:
+        return self.model(self.how, self.columns, self.suffix, self.defaults, self.status)
+
+    def model(
+        self,
+        how: str,
+        columns: Sequence[str] | None = None,
+        suffix: str | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        status: str | None = None,
+    ) -> pa.Table:
         stream = table_of(self.batches, self.schema)
-        return model_join(stream, self.master, self.on, self.how, self.columns, self.suffix, self.defaults)
+        times = None if self.as_of is None else astuple(self.as_of)
+        shape = self.on, how, columns, suffix, defaults, times
+        return model_join(stream, self.master, *shape, multiple=self.multiple, status=status)
 
 
 def conform(join: Join, question: Question) -> None:
@@ -72,8 +91,7 @@ def conform(join: Join, question: Question) -> None:
     join.check()
     stats, fed = join.stats.since(before), sum(batch.num_rows for batch in question.batches)
     assert stats.rows_in == fed, f"rows_in is {stats.rows_in}, {fed} rows were fed"
-    stream = table_of(question.batches, question.schema)
-    matching = model_join(stream, question.master, question.on, "semi").num_rows
+    matching = question.model("semi").num_rows
     assert stats.matched == matching, f"matched is {stats.matched}, {matching} rows have a match"
     assert stats.unmatched == fed - matching
     assert stats.rows_out == actual.num_rows, f"rows_out is {stats.rows_out}, {actual.num_rows} rows came out"
@@ -266,3 +284,66 @@ def question(store: MasterStore, master: pa.Table, key: str, stream: str, how: s
     defaults = {"w": -1.5, "v_m": 77} if output == "defaults" and how == "left" else None
     on = {f"s{i}": name for i, name in reversed(list(enumerate(names)))}
     return Question(store, master, schema, batches, on, how, columns, "_m", defaults)
+
+
+# -- histories: several versions of each key, each valid for a time ---------------------------------------------------
+
+TIMES: dict[str, tuple[pa.DataType, pa.DataType]] = {  # of the stream and of the master
+    "date32": (pa.date32(), pa.date32()),
+    "date64": (pa.date32(), pa.date64()),
+    "timestamp": (pa.timestamp("us", "UTC"), pa.timestamp("us", "Europe/Berlin")),
+    "coarser master": (pa.timestamp("ns"), pa.timestamp("s")),
+    "finer master": (pa.timestamp("ms", "UTC"), pa.timestamp("ns", "UTC")),
+    "numbers": (pa.int64(), pa.int32()),
+}
+LONG_HISTORY = 300  # versions of key number 0: more than a page holds
+
+
+def moments(numbers: Numbers, kind: pa.DataType, nulls: npt.NDArray[np.bool_]) -> pa.Array:
+    """Whole numbers as values of a type, the same moment for the same number whatever the unit."""
+    if pa.types.is_integer(kind):
+        return pa.array(numbers, kind, mask=nulls)
+    day = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400 * 10**9}
+    per = day[kind.unit] if pa.types.is_timestamp(kind) else {pa.date32(): 1, pa.date64(): day["ms"]}[kind]
+    whole = pa.array(numbers * per, pa.int32() if kind == pa.date32() else pa.int64(), mask=nulls)
+    return whole.view(kind)
+
+
+def history_table(key: str, times: str, *, overlaps: bool = False, keys: int = 60) -> pa.Table:
+    """A history of each key: gaps between some versions, NULL at some ends, overlaps if they are wanted."""
+    chooser = np.random.default_rng(13)
+    counts = chooser.integers(1, 6, keys)
+    counts[0] = LONG_HISTORY
+    numbers = np.repeat(np.arange(keys), counts)
+    at = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    last = at == np.repeat(counts, counts) - 1
+    begins = 10 * at + 5
+    ends = begins + 10 - chooser.choice([0, 0, 3], len(at)) + (chooser.choice([0, 12], len(at)) if overlaps else 0)
+    always, still = (at == 0) & (chooser.random(len(at)) < 0.5), last & (chooser.random(len(at)) < 0.7)
+    kind = TIMES[times][1]
+    columns = {f"k{i}": column for i, column in enumerate(KEYS[key](numbers, False))}
+    columns |= {"valid_from": moments(begins, kind, always), "valid_to": moments(ends, kind, still)}
+    columns |= {"v": pa.array(np.arange(len(at))), "w": pa.array(at / 8, mask=at % 4 == 1)}
+    return pa.table(columns).take(pa.array(chooser.permutation(len(at))))
+
+
+def history_question(
+    store: MasterStore, master: pa.Table, key: str, times: str, how: str, *, keys: int = 60, **options: Any
+) -> Question:
+    """Events of present and absent keys, on the edges of versions, in gaps, too early, too late, and without a time."""
+    chooser = np.random.default_rng(17)
+    count = 160
+    numbers = chooser.integers(0, keys + 10, count)
+    numbers[::5] = chooser.integers(0, 4, len(numbers[::5]))
+    at = 10 * chooser.integers(-1, 6, count) + chooser.choice([4, 5, 6, 11, 12, 13], count)
+    at[numbers == 0] = chooser.integers(0, 10 * LONG_HISTORY + 20, int((numbers == 0).sum()))
+    names = [name for name in master.column_names if name.startswith("k")]
+    columns: dict[str, pa.Array] = {
+        f"s{i}": _with_nulls(column, chooser.random(count) < 0.03) for i, column in enumerate(KEYS[key](numbers, True))
+    }
+    columns["row"] = pa.array(np.arange(count))
+    columns["event"] = moments(at, TIMES[times][0], chooser.random(count) < 0.05)
+    whole = pa.record_batch(columns)
+    batches = [whole.slice(start, 45) for start in range(0, count, 45)]
+    on = {f"s{i}": name for i, name in enumerate(names)}
+    return Question(store, master, whole.schema, batches, on, how, as_of=AsOf("event"), **options)

@@ -181,6 +181,18 @@ def test_defaults_suffixes_and_kinds_of_join(tmp_path: Path) -> None:
     assert_same_rows(loaded(tmp_path), model(defaults={"price": 3.5}))
 
 
+def test_as_of_multiple_and_status(tmp_path: Path) -> None:
+    master = MASTER.append_column("valid_from", pa.array([n % 700 for n in range(MASTER.num_rows)]))
+    master = master.append_column("valid_to", pa.array([None if n % 3 else 1200 for n in range(MASTER.num_rows)]))
+    store = MasterStore.build(master, tmp_path / "store", key="id")
+    options: dict[str, Any] = {"multiple": "first", "status": "found", "columns": ["price"]}
+    run(tmp_path, store, "topw", as_of="n", **options)
+    reconcile(tmp_path / "shed", tmp_path / "table")
+    times = ("n", "valid_from", "valid_to")
+    expected = model_join(pa.Table.from_batches(sales()), master, "id", as_of=times, **options)
+    assert_same_rows(loaded(tmp_path), expected)
+
+
 def test_weights_of_loaded_rows_are_zero(tmp_path: Path) -> None:
     store = MasterStore.build(MASTER, tmp_path / "store", key="id")
     run(tmp_path, store, "sample_w")

@@ -67,7 +67,9 @@ def test_transport_by_what_comes_back(spark: SparkSession, tmp_path: Path) -> No
     several = build(tmp_path / "several", pa.concat_tables([master_table(), master_table(mark=0.5)]))
     df = frame(spark, keys(1))
     narrow = explain(df, several, on="id")
-    assert "transport   rows: a key may have several rows, and the stream's other columns take only about 8 " in narrow
+    assert (
+        "transport   rows: a row may have several matches, and the stream's other columns take only about 8 " in narrow
+    )
     waiting = explain(df, build(tmp_path / "one"), on="id", algorithm="hybrid")
     assert "transport   rows: hybrid lets rows wait" in waiting
 

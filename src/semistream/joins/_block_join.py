@@ -123,18 +123,18 @@ class BlockJoin(QueueJoin):
             at[at == len(block.codes)] = 0
             found = np.flatnonzero(block.codes[at] == codes)
             group = at[found]
-            exact = self.plan.codec.exact
-            if exact:
+            sure = self.output.sure
+            if sure:
                 matched[found] = True
-            if self.output.wants_rows or not exact:
+            if self.output.wants_rows or not sure:
                 left_from = np.arange(len(found))
                 pairs = product_of_groups(
                     left_from, left_from + 1, block.first[group], block.last[group], self.output.most_rows
                 )
                 for left, right in pairs:
                     rows = found[left]
-                    if not exact:
-                        same = self.output.same_keys(stream, rows, block.rows[right])
+                    if not sure:
+                        same = self.output.matching(stream, rows, block.rows[right], matched[rows])
                         rows, right = rows[same], right[same]
                         matched[rows] = True
                     if self.output.wants_rows and len(rows):

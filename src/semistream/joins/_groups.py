@@ -37,14 +37,14 @@ class Waiting:
         first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
         groups = index[first]
         last = np.append(first[1:], len(index))
-        if output.plan.codec.exact and not output.wants_rows:
+        if output.sure and not output.wants_rows:
             self._mark(groups)
             return
         left_from, left_to = self.starts[groups], self.starts[groups + 1]
         for left, right in product_of_groups(left_from, left_to, first, last, output.most_rows):
             stream_rows = self.order[left]
-            if not output.plan.codec.exact:
-                same = output.same_keys(self.stream, stream_rows, rows[right])
+            if not output.sure:
+                same = output.matching(self.stream, stream_rows, rows[right], self.matched[stream_rows])
                 stream_rows, right = stream_rows[same], right[same]
             self.matched[stream_rows] = True
             if output.wants_rows and len(right):

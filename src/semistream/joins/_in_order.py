@@ -31,14 +31,14 @@ _NOTHING: Indices = np.empty(0, np.int64)
 def give(
     output: Output, stream: pa.RecordBatch, codes: Codes, first: Indices, last: Indices, rows: Addresses, *, sure: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` of equal keys."""
+    """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` that they match."""
     matched = last > first
     for start, end in _portions(last - first, output.most_rows) if output.wants_rows or not sure else ():
         tuples, left, right = np.arange(start, end), _NOTHING, _NOTHING
         found = np.zeros(end - start, np.bool_)
         for left, right in product_of_groups(tuples, tuples + 1, first[tuples], last[tuples], output.most_rows):
             if not sure:
-                same = output.same_keys(stream, left, rows[right])
+                same = output.matching(stream, left, rows[right], found[left - start])
                 left, right = left[same], right[same]
             found[left - start] = True
             if end == start + 1 and output.wants_rows and len(left):  # a tuple may have more matches than a batch holds
@@ -79,8 +79,8 @@ def ask(
     """One tuple with all its matches, from the store, however many there are."""
     matched = np.zeros(1, np.bool_)
     for found, rows in store.match(codes, reader):
-        if not output.plan.codec.exact:
-            rows = rows[output.same_keys(stream, found, rows)]
+        if not output.sure:
+            rows = rows[output.matching(stream, found, rows, np.repeat(matched, len(rows)))]
         matched |= len(rows) > 0
         for start in range(0, len(rows) if output.wants_rows else 0, output.most_rows):
             some = rows[start : start + output.most_rows]

@@ -80,11 +80,11 @@ class MasterCache(Multimap):
         found = entries[hit]
         np.add.at(self.hits, found, 1)
         output, matched = self._output, np.ones(len(hit), np.bool_)
-        if output.wants_rows or not output.plan.codec.exact:
+        if output.wants_rows or not output.sure:
             of = np.repeat(np.arange(len(hit)), self.counts(found))
             rows = self.addresses(self.slots_of(found))
-            if not output.plan.codec.exact:
-                same = output.same_keys(stream, hit[of], rows)
+            if not output.sure:
+                same = output.matching(stream, hit[of], rows, np.zeros(len(of), np.bool_))
                 of, rows = of[same], rows[same]
                 matched[:] = False
                 matched[of] = True

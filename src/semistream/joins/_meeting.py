@@ -67,13 +67,12 @@ class Meeting:
     ) -> Iterator[pa.RecordBatch]:
         """Join the tuples of entries[i] with rows[first[i]:last[i]] of codes[i]; the tuples stay, marked as matched."""
         table, output = self.table, self.output
-        exact = output.plan.codec.exact
         if len(entries) == 0:
             return
         slots = table.slots_of(entries)
         # In order, tuples without a key wait among the others.
         keyless = output.plan.ordered
-        if exact and not output.wants_rows:
+        if output.sure and not output.wants_rows:
             table.matched[slots[self._has_key(slots)] if keyless else slots] = True
             return
         counts = table.counts(entries)
@@ -89,8 +88,8 @@ class Meeting:
                 if keyless:
                     same = self._has_key(slots[start + left])
                     left, right = left[same], right[same]
-                if not exact:
-                    same = output.same_keys(block, left, rows[right])
+                if not output.sure:
+                    same = output.matching(block, left, rows[right], table.matched[slots[start + left]])
                     left, right = left[same], right[same]
                 of = np.searchsorted(last, right, "right")  # the group that a row belongs to
                 yield from self.paired(block, left, slots[start + left], codes[of], rows[right])

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan
+from semistream.contracts import MATCHED, UNMATCHED, JoinPlan
+from semistream.joins._matching import matching
 from semistream.keys import Codes
 from semistream.rows import Addresses, RowLayout
 from semistream.stats import Stats
@@ -26,6 +27,9 @@ class Output:
         self.stats = stats
         self.most_rows = most_rows
         self.wants_rows = plan.how in ("left", "inner")
+        # Rows with equal codes are matches, and all of them are wanted.
+        once = plan.multiple == "error" or (plan.multiple == "first" and self.wants_rows)
+        self.sure = not plan.compares and not once
         self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
         self.unmatched_sample: list[object] = []
 
@@ -33,8 +37,11 @@ class Output:
         """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
         taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
         added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
-        if self.plan.defaults and (absent := rows == 0).any():
+        absent = rows == 0 if self.plan.defaults or self.plan.status is not None else None
+        if absent is not None and self.plan.defaults and absent.any():
             added = [self._filled(name, column, absent) for name, column in zip(self.plan.names, added, strict=True)]
+        if absent is not None and self.plan.status is not None:
+            added.append(status_column(~absent))
         self.stats.rows_out += len(rows)
         return pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
 
@@ -43,13 +50,14 @@ class Output:
         absent = rows == 0
         return pa.compute.if_else(pa.array(~absent), keys, pa.scalar(None, keys.type)) if absent.any() else keys
 
-    def same_keys(self, stream: pa.RecordBatch, left: Indices, rows: Addresses) -> npt.NDArray[np.bool_]:
-        """Are the real keys of these candidate pairs equal? Only asked for hashed keys."""
-        ours = [stream.column(name).take(pa.array(left)) for name in self.plan.stream_keys]
-        theirs = [
-            self.layout.unpack(rows, self.layout.schema.get_field_index(item.name)) for item in self.plan.codec.fields
-        ]
-        return self.plan.codec.same(ours, theirs)
+    def matching(
+        self, stream: pa.RecordBatch, left: Indices, rows: Addresses, before: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Which pairs with equal codes are matches that count (see `matching`); only asked when not ``sure``."""
+        layout = self.layout
+        return matching(
+            self.plan, stream, left, before, lambda name: layout.unpack(rows, layout.schema.get_field_index(name))
+        )
 
     def settled(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """All of these stream rows are decided now: count them, and give out what ``how`` wants beside the pairs."""
@@ -85,6 +93,8 @@ class Output:
             some = left[start : start + self.most_rows]
             taken = [column.take(pa.array(some)) for column in stream.columns]
             added = [self._default(name, len(some)) for name in self.plan.names]
+            if self.plan.status is not None:
+                added.append(status_column(np.zeros(len(some), np.bool_)))
             self.stats.rows_out += len(some)
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
 
@@ -100,9 +110,16 @@ class Output:
         return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
     def _remember(self, stream: pa.RecordBatch, left: Indices) -> None:
-        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.stream_keys]
+        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.asked]
         values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
         self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
+
+
+def status_column(matched: npt.NDArray[np.bool_]) -> pa.Array:
+    """The status column of rows with and without a match."""
+    if matched.all():
+        return pa.repeat(pa.scalar(MATCHED), len(matched))
+    return pa.compute.if_else(pa.array(matched), MATCHED, UNMATCHED)
 
 
 def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -112,7 +112,7 @@ class DerakhshanJoin(Join):
         self.stats.hits += int((entries >= 0).sum())
         self.stats.count_reads(self.reader.counters)
         first, last, rows = self._candidates(entries, missing, of, fetched)
-        yield from give(self.output, stream, codes, first, last, rows, sure=self.plan.codec.exact)
+        yield from give(self.output, stream, codes, first, last, rows, sure=self.output.sure)
         self.cache.touch(entries[entries >= 0])
         self._remember(distinct, fetched)
 

@@ -69,8 +69,8 @@ class IndexNestedLoopJoin(Join):
             for start in range(0, len(rows), self.output.most_rows):
                 left = asked[found[start : start + self.output.most_rows]]
                 right = packed.addresses[start : start + self.output.most_rows]
-                if not plan.codec.exact:
-                    same = self.output.same_keys(stream, left, right)
+                if not self.output.sure:
+                    same = self.output.matching(stream, left, right, matched[left])
                     left, right = left[same], right[same]
                 matched[left] = True
                 if self.output.wants_rows and len(left):

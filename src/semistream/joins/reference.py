@@ -18,7 +18,8 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.errors import MemoryBudgetError
-from semistream.joins._output import MOST_ROWS, pieces
+from semistream.joins._matching import matching
+from semistream.joins._output import MOST_ROWS, pieces, status_column
 from semistream.rows import Projection
 
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
@@ -95,7 +96,7 @@ class ReferenceJoin(Join):
         stats.matched += int(matched.sum())
         stats.unmatched += int((~matched).sum())
         if len(self._sample) < 5 and not matched.all():
-            keys = [stream.column(n).take(pa.array(np.flatnonzero(~matched)[:5])).to_pylist() for n in plan.stream_keys]
+            keys = [stream.column(n).take(pa.array(np.flatnonzero(~matched)[:5])).to_pylist() for n in plan.asked]
             self._sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
         yield from self._without_match(stream, matched)
 
@@ -106,10 +107,8 @@ class ReferenceJoin(Join):
         within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
         right = first[left] + within
         plan = self.plan
-        if not plan.codec.exact and len(left):
-            ours = [stream.column(name).take(pa.array(left)) for name in plan.stream_keys]
-            theirs = [self.table.column(f.name).combine_chunks().take(pa.array(right)) for f in plan.codec.fields]
-            same = plan.codec.same(ours, theirs)
+        if (plan.compares or plan.multiple != "all") and len(left):
+            same = matching(plan, stream, left, matched[left], lambda name: self._taken(name, right))
             left, right = left[same], right[same]
         matched[left] = True
         if plan.how not in ("left", "inner"):
@@ -117,9 +116,14 @@ class ReferenceJoin(Join):
         for start in range(0, len(left), MOST_ROWS):  # one stream row may have more matches than a batch holds
             some = slice(start, start + MOST_ROWS)
             taken = [column.take(pa.array(left[some])) for column in stream.columns]
-            added = [self.table.column(name).combine_chunks().take(pa.array(right[some])) for name in plan.columns]
+            added = [self._taken(name, right[some]) for name in plan.columns]
+            if plan.status is not None:
+                added.append(status_column(np.ones(len(left[some]), np.bool_)))
             self.stats.rows_out += len(left[some])
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
+
+    def _taken(self, name: str, rows: Any) -> pa.Array:
+        return self.table.column(name).combine_chunks().take(pa.array(rows))
 
     def _without_match(self, stream: pa.RecordBatch, matched: Any) -> Iterator[pa.RecordBatch]:
         plan = self.plan
@@ -133,6 +137,8 @@ class ReferenceJoin(Join):
             for name in plan.names:
                 kind = plan.output.field(name).type
                 added.append(pa.array([plan.defaults.get(name)] * rows.num_rows, kind))
+            if plan.status is not None:
+                added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
             rows = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=plan.output)
         yield rows
 

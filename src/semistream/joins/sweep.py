@@ -203,9 +203,9 @@ class SweepJoin(Join):
 
     def _hits(self, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
         """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
-        if self.plan.codec.exact and not self.output.wants_rows:
+        if self.output.sure and not self.output.wants_rows:
             return []
-        if self.simple and self.plan.codec.exact:
+        if self.simple and not self.plan.compares:
             hit = values > 1
             if hit.all():
                 return [self.output.pairs(stream, None, codes, values)]
@@ -222,9 +222,9 @@ class SweepJoin(Join):
         left = hit_rows[index]
         if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
             values[np.setdiff1d(hit_rows, left)] = 0
-        if not self.plan.codec.exact:
-            same = self.output.same_keys(stream, left, rows)
-            values[np.setdiff1d(left, left[same])] = 1  # the cached group has this code, but not this key
+        if not self.output.sure:
+            same = self.output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
+            values[np.setdiff1d(left, left[same])] = 1  # the cached group has this code, but no match
             left, rows = left[same], rows[same]
         made = []
         if self.output.wants_rows:

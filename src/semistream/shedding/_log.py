@@ -53,6 +53,9 @@ class ShedPart:
     ignore_case: bool = False
     weight: str | None = None
     defaults: str = ""
+    as_of: list[str] | None = None  # the stream's column, and the master's two
+    multiple: str = "all"
+    status: str | None = None
     rows_in: int = 0
     rows: int = 0
     path: Path = field(default=Path(), compare=False)

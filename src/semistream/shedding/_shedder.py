@@ -109,12 +109,17 @@ class Shedder:
         self._log.publish()
 
     def _matches(self, interval: pa.RecordBatch) -> Numbers:
-        """Rows of output that each stream row will give: f_R, and one for a row without a match in a left join."""
+        """Rows of output that each stream row will give: f_R, and one for a row without a match in a left join.
+
+        Of a history (``as_of``) these are the most that it can give.
+        """
         assert self._counts is not None
         plan = self._plan
         codes, valid = plan.codec.encode([interval.column(name) for name in plan.stream_keys])
         found = self._counts.rows(codes)
         found[~valid] = 0.0
+        if plan.multiple != "all":
+            found = np.minimum(found, 1.0)
         if plan.how == "left":
             return np.maximum(found, 1.0)
         return np.minimum(found, 1.0) if plan.how == "semi" else found
@@ -150,6 +155,9 @@ def describe(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None) -> Shed
         suffix=suffix,
         weight=shed.weight,
         defaults=encoded(plan.defaults, plan),
+        as_of=None if plan.as_of is None else list(dataclasses.astuple(plan.as_of)),
+        multiple=plan.multiple,
+        status=plan.status,
     )
 
 

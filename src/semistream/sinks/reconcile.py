@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.as_of import AsOf
 from semistream.budget import Budget, parse_bytes
 from semistream.contracts import JoinPlan
 from semistream.engine import open_store
@@ -149,6 +150,9 @@ class _Load:
             about.suffix,
             decoded(about.defaults),
             ignore_case=about.ignore_case,
+            as_of=None if about.as_of is None else AsOf(*about.as_of),
+            multiple=about.multiple,
+            status=about.status,
         )
         memory_bytes = parse_bytes(self.memory, whole=store.bytes)
         kind: Any = choose_algorithm("auto", store, plan, memory_bytes).join

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream.as_of import VALID_FROM, VALID_TO, AsOf
 from semistream.budget import format_bytes, parse_bytes
 from semistream.contracts import Join, JoinPlan, key_mapping
 from semistream.engine import open_store
@@ -71,6 +72,11 @@ def enrich(
     defaults: Mapping[str, Any] | None = None,
     min_match_rate: float = 0.0,
     min_match_rows: int = 100,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
     refresh: str = "every_batch",
     master_version: int | str = "latest",
     transport: str = "auto",
@@ -86,6 +92,10 @@ def enrich(
     column name, several, or {stream column: master column}. ``on_miss`` says what becomes of a row without a match:
     "null" (default), "drop" or "fail"; ``defaults`` fill the master's columns of such rows. A match rate under
     ``min_match_rate`` in a task fails the batch (tasks of fewer than ``min_match_rows`` rows are judged together).
+    ``as_of`` is the stream's column with a moment: of a key's rows only those match with ``valid_from`` <= moment <
+    ``valid_to`` (NULL is no bound). ``multiple`` is for rows with several matches: "all" of them, the "first" in the
+    store's order of the key's rows, or an "error" that names the key. ``status`` names a last column that says
+    "matched" or "unmatched".
     ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
     read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
@@ -102,6 +112,11 @@ def enrich(
         defaults=defaults,
         min_match_rate=min_match_rate,
         min_match_rows=min_match_rows,
+        as_of=as_of,
+        valid_from=valid_from,
+        valid_to=valid_to,
+        multiple=multiple,
+        status=status,
         refresh=refresh,
         master_version=master_version,
         transport=transport,
@@ -118,7 +133,7 @@ def enrich(
         operator = replace(operator, algorithm="sscj")
     if p.transport == "rows":
         return by_rows(df, operator, p.plan, metrics)
-    return by_keys(df, operator, p.plan, metrics, unique=p.store.unique)
+    return by_keys(df, operator, p.plan, metrics, single=operator.one_match(p.store))
 
 
 def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **options: Any) -> str:
@@ -137,6 +152,11 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  output      {', '.join(p.plan.output.names)}",
         f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
     ]
+    if p.plan.as_of is not None:
+        lines.append(f"  as of       {p.plan.as_of}")
+    if p.plan.multiple != "all":
+        several = "only the first match of a row" if p.plan.multiple == "first" else "a row with two matches fails"
+        lines.append(f"  multiple    {p.plan.multiple}: {several}")
     if p.operator.shed is not None:
         lines += p.operator.shed.explained()
     return "\n".join(lines)
@@ -171,6 +191,11 @@ def _prepare(
     defaults: Mapping[str, Any] | None = None,
     min_match_rate: float = 0.0,
     min_match_rows: int = 100,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
     refresh: str = "every_batch",
     master_version: int | str = "latest",
     transport: str = "auto",
@@ -189,6 +214,8 @@ def _prepare(
             raise ArgumentError(
                 f"on_miss='drop' drops the rows that defaults={dict(defaults)} would fill; leave one out"
             )
+        if status is not None:
+            raise ArgumentError(f"on_miss='drop' drops the rows that status={status!r} would mark; leave one out")
         how = "inner"
     stream, foreign = arrow_schema(df)
     ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
@@ -197,7 +224,18 @@ def _prepare(
         check_shed(df, shed, given, how, algorithm, transport, foreign)
         stream, transport = shed.widened(given, ignore_case=ignore_case), "rows"
     plan = JoinPlan.make(
-        stream, opened.schema, opened.codec, mapping, how, columns, suffix, defaults, ignore_case=ignore_case
+        stream,
+        opened.schema,
+        opened.codec,
+        mapping,
+        how,
+        columns,
+        suffix,
+        defaults,
+        ignore_case=ignore_case,
+        as_of=AsOf.asked(as_of, valid_from, valid_to),
+        multiple=multiple,
+        status=status,
     )
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     tasks = tasks_per_host or _tasks(df)
@@ -205,7 +243,8 @@ def _prepare(
     if shed_plan is not None:
         memory_bytes -= shed_plan.bytes
     choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
-    chosen, why = _choose_transport(transport, plan, foreign, choice.join, unique=opened.unique)
+    single = opened.unique or multiple != "all"
+    chosen, why = _choose_transport(transport, plan, foreign, choice.join, single=single)
     why = "rows are shed in Python" if shed is not None else why
     shape: dict[str, Any] = {
         "store": str(opened.path.resolve()),
@@ -227,10 +266,13 @@ def _prepare(
         "direct": direct or opened.direct,
         "allow_empty": allow_empty,
         "names": plan.names,
+        "as_of": plan.as_of,
+        "multiple": multiple,
+        "status": status,
         "output_types": tuple(str(plan.output.field(name).type) for name in plan.names),
     }
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
-    same = ("store", "on", "how", "columns", "memory_bytes", "algorithm", "tasks", "direct")
+    same = ("store", "on", "how", "columns", "as_of", "memory_bytes", "algorithm", "tasks", "direct")
     described = json.dumps([*(shape[name] for name in same), chosen], default=str)
     identity = hashlib.sha256(described.encode()).hexdigest()[:12]
     operator = Operator(**shape, application=_application(df), identity=identity, shed=shed_plan)
@@ -312,7 +354,7 @@ def _application(df: DataFrame) -> str:
 
 
 def _choose_transport(
-    transport: str, plan: JoinPlan, foreign: dict[str, str], join: type[Join], *, unique: bool
+    transport: str, plan: JoinPlan, foreign: dict[str, str], join: type[Join], *, single: bool
 ) -> tuple[str, str]:
     if foreign:
         name, kind = next(iter(foreign.items()))
@@ -328,8 +370,8 @@ def _choose_transport(
         return "rows", f"{join.name} lets rows wait, and an answer for a block of keys would end the wait too early"
     if plan.how in ("semi", "anti"):
         return "keys", "a semi or anti join needs only the key"
-    others = [field for field in plan.stream if field.name not in plan.on]
+    others = [field for field in plan.stream if field.name not in plan.asked]
     size = stream_row_bytes(pa.schema(others)) if others else 0
-    if unique or size > LISTS_ABOVE_BYTES:
+    if single or size > LISTS_ABOVE_BYTES:
         return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"
-    return "rows", f"a key may have several rows, and the stream's other columns take only about {size} bytes"
+    return "rows", f"a row may have several matches, and the stream's other columns take only about {size} bytes"

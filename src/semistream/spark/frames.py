@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan
+from semistream.contracts import MATCHED, UNMATCHED, JoinPlan
 from semistream.errors import SchemaError
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import Operator
@@ -52,6 +52,8 @@ def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
         given = df.toDF(*(f"c{i}" for i in range(len(names))))
     weight = operator.shed.shed.weight if operator.shed is not None else None
     fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *_spark_fields(plan)]
+    if plan.status is not None:
+        fields.append(StructField(plan.status, StringType()))
     out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
     if metrics is None:  # a carrier costs every row a filter and a copy
         return given.mapInArrow(rows_function(operator, names, None), StructType(out))
@@ -63,19 +65,19 @@ def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     return watched.where(F.col(carrier).isNull()).drop(carrier)
 
 
-def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None, *, unique: bool) -> DataFrame:
-    """Only the key goes to Python, the master's columns come back; ``unique`` says that a key has one row at most."""
+def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None, *, single: bool) -> DataFrame:
+    """Only the key goes to Python, the master's columns come back; ``single`` says that a row has one match at most."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
-    many = plan.how in ("left", "inner") and not unique
+    many = plan.how in ("left", "inner") and not single
     fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(plan))]
     fields.append(StructField(FOUND, BooleanType()))
     if metrics is not None:
         fields.append(StructField(CARRIER, StringType()))
     answer = StructType(fields)
-    names = plan.stream_keys
+    names = plan.asked
     function = keys_function(operator, names, many=many, report=metrics is not None)
     given = Iterator[pa.Array] if len(names) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": given, "return": Iterator[pa.Array]}
@@ -95,6 +97,8 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     elif plan.how == "anti":
         looked_up = looked_up.where(~found)
     named = [F.col(held).getField(f"c{i}").alias(name) for i, name in enumerate(plan.names)]
+    if plan.status is not None:
+        named.append(F.when(found, F.lit(MATCHED)).otherwise(F.lit(UNMATCHED)).alias(plan.status))
     return looked_up.select(*[F.col(quoted(name)) for name in df.columns], *named)
 
 

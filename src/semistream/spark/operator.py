@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan
 from semistream.engine import open_store
@@ -68,6 +69,9 @@ class Operator:
     names: tuple[str, ...]
     application: str
     identity: str
+    as_of: AsOf | None = None
+    multiple: str = "all"
+    status: str | None = None
     reads_in_flight: int = 8
     shed: ShedPlan | None = None
 
@@ -77,6 +81,10 @@ class Operator:
         if self.fixed_version or running_batch is None:
             return self.planned_version
         return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned_version)
+
+    def one_match(self, store: MasterStore) -> bool:
+        """True when a stream row never has more than one match."""
+        return store.unique or self.multiple != "all"
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
@@ -99,6 +107,9 @@ class Operator:
             self.suffix,
             self.defaults if how == "left" else {},
             ignore_case=self.ignore_case,
+            as_of=self.as_of,
+            multiple=self.multiple,
+            status=self.status if how == "left" else None,
         )
         types = tuple(str(plan.master.field(column).type) for column in self.columns)
         if types != self.output_types:

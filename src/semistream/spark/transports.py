@@ -1,8 +1,9 @@
 """Two ways between Spark and the operator: whole rows (``rows``) or only the keys (``keys``).
 
 ``rows`` is a mapInArrow: every column crosses to Python and back. ``keys`` is a scalar Arrow function over the key
-columns that returns the master's columns as a struct (or an array of structs where a key may have several rows): the
-stream's other columns never leave the JVM. Both run the same operator and give the same rows.
+columns (and the moment of an as-of lookup) that returns the master's columns as a struct (or an array of structs where
+a row may have several matches): the stream's other columns never leave the JVM. Both run the same operator and give the
+same rows.
 
 When metrics are asked for, counters travel in the data: one carrier row a task (``rows``), or a field on one row a task
 (``keys``).
@@ -67,7 +68,7 @@ def rows_function(
             if shed is not None:
                 stack.enter_context(shedding(operator, shed, task.join, stream))
             plan: JoinPlan = task.join.plan
-            kinds = [*joined.types, *(spark_arrow(plan.output.field(name).type) for name in plan.names)]
+            kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
             schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)
             for batch in task.join.join(given):
@@ -98,7 +99,7 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def keys_function(
     operator: Operator, names: list[str], *, many: bool, report: bool
 ) -> Callable[..., Iterator[pa.Array]]:
-    """The function for a scalar Arrow UDF over the key columns, which are called ``names`` in the stream.
+    """The function for a scalar Arrow UDF over the columns that are asked for, called ``names`` in the stream.
 
     With ``report``, a field of the last answer takes the task's counters along.
     """
@@ -112,7 +113,7 @@ def keys_function(
         schema = pa.schema([*((n, a.type) for n, a in zip(names, parts, strict=True)), (row, pa.int64())])
         how = "semi" if operator.how in ("semi", "anti") else "inner"
         with running(operator, schema, how) as task:
-            if not many and not task.join.store.unique and how == "inner":
+            if not many and not operator.one_match(task.join.store) and how == "inner":
                 raise SchemaError(
                     f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
                     f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
