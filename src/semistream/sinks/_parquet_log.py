@@ -1,7 +1,7 @@
 """The manifests of a Parquet warehouse: which files its tables consist of, and how far each stream has come.
 
-``manifests/000000000007.json`` is the seventh commit: what it changed, with a checksum. It is written under another name,
-synced, and linked into place; the link fails when that number is taken, so of two writers one is refused. What a
+``manifests/000000000007.json`` is the seventh commit: what it changed, with a checksum. It is written under another
+name, synced, and linked into place; the link fails when that number is taken, so of two writers one is refused. What a
 warehouse holds is the sum of its manifests; every fiftieth repeats the whole, so that a reader needs few.
 """
 

@@ -64,7 +64,9 @@ class Server:
             ) from error
         except driver.Error as error:
             lost = isinstance(error, driver.OperationalError) and (error.sqlstate or "08")[:3] in ("08", "080", "57P")
-            what = "the connection was lost, and whether the change is there the next attempt sees" if lost else "failed"
+            what = (
+                "the connection was lost, and whether the change is there the next attempt sees" if lost else "failed"
+            )
             raise SinkError(f"{self.describe()}: {what}: {self._said(error)}") from self._clean(error)
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -113,8 +115,8 @@ class Session:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._cursor = connection.cursor()
         self.run(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "  # a mark read after the wait for a lock must be the newest
-            f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL TimeZone = 'UTC'; "
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "  # after the wait for a lock the newest mark is read
+            f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL TimeZone = 'GMT'; "  # the one that needs no file
             "SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL client_min_messages = 'error'"
         )
 

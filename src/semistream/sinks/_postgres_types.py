@@ -82,7 +82,7 @@ def sql_type(name: str, kind: pa.DataType) -> str:
     found = next((text for fits, text in _PLAIN if fits(kind)), None)
     if found is None:
         raise SchemaError(
-            f"column {name!r} is {kind}, for which there is no column in PostgreSQL; make it plain columns or text first"
+            f"column {name!r} is {kind}, for which there is no column in PostgreSQL; make plain columns or text of it"
         )
     return found
 

@@ -32,7 +32,12 @@ def types_of(schema: pa.Schema) -> dict[str, str]:
 
 
 def check_schema(
-    place: Path | str, there: Mapping[str, str], here: Mapping[str, str], *, may_add: bool = False, may_lack: bool = False
+    place: Path | str,
+    there: Mapping[str, str],
+    here: Mapping[str, str],
+    *,
+    may_add: bool = False,
+    may_lack: bool = False,
 ) -> list[str]:
     """The columns that are new, if they may be; any other difference is an error.
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 from semistream.errors import ArgumentError
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
-from semistream.sinks._delta_log import create_table, first_line, marked, open_table
 from semistream.sinks._delta_files import add_action, replace_keys
+from semistream.sinks._delta_log import create_table, first_line, marked, open_table
 from semistream.sinks._marks import Marks, Stream, Streams, check_query, mirror_mark, stream_marks, table_mark
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
 from semistream.sinks.warehouse import (

@@ -177,7 +177,8 @@ class ParquetWarehouse:
                 raise SinkError(f"{path} is no table; call prepare({write.table!r}, schema) first")
             check_schema(path, types_of(decode_schema(there.schema)), types_of(write.schema), may_lack=self.evolve)
             come = tuple(
-                StagedFile(str(staged_path(path, file).relative_to(path)), file.rows, file.bytes) for file in write.files
+                StagedFile(str(staged_path(path, file).relative_to(path)), file.rows, file.bytes)
+                for file in write.files
             )
             tables[write.table] = Content(there.schema, come if write.kind == "replace" else there.files + come)
         return tables

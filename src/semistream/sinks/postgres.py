@@ -312,9 +312,7 @@ def _defined(columns: dict[str, str]) -> sql.Composable:
     """Names and types; the types are words of PostgreSQL's own."""
     from psycopg import sql
 
-    return sql.SQL(", ").join(
-        composed(f"{{name}} {kind}", name=sql.Identifier(name)) for name, kind in columns.items()
-    )
+    return sql.SQL(", ").join(composed(f"{{name}} {kind}", name=sql.Identifier(name)) for name, kind in columns.items())
 
 
 def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:

@@ -133,9 +133,7 @@ class Warehouse(Protocol):
     def commit(self, batch: BatchWrites) -> bool:
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
-    def mirror(
-        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int
-    ) -> bool:
+    def mirror(self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int) -> bool:
         """Bring a dimension to a version of its store: ``rows`` take the place of all rows with their keys.
 
         The rows of the keys in ``deleted`` go. False when the table mirrors that version or a later one already.
