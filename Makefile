@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 # Both workers get whole files, so that a file's Spark session is started once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup demo test test-long test-lowest lint format bench clean
+.PHONY: help setup postgres demo test test-long test-lowest lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,13 +20,16 @@ help: ## list the targets
 setup: ## make .venv with all that is needed (does nothing when it is there)
 	@scripts/setup.sh
 
+postgres: setup ## a PostgreSQL server for the tests (does nothing when one is there)
+	@scripts/postgres.sh
+
 demo: setup ## a stream joined with a master bigger than its memory
 	@$(BIN)/semistream demo
 
-test: setup lint ## lint, types, layers and all tests but the long ones
+test: setup postgres lint ## lint, types, layers and all tests but the long ones
 	$(PYTEST)
 
-test-long: setup ## all tests, the long ones too
+test-long: setup postgres ## all tests, the long ones too
 	$(PYTEST) -m "long or not long"
 
 lint: setup ## style, format, types, direction of imports
@@ -43,7 +46,7 @@ bench: setup ## short benchmarks: the core, then Spark
 	$(BIN)/semistream bench core --quick
 	$(BIN)/semistream bench spark --quick
 
-test-lowest: setup ## the tests without Spark on the oldest packages allowed
+test-lowest: setup postgres ## the tests without Spark on the oldest packages allowed
 	$(BIN)/python -m venv --clear .venv-lowest
 	$(LOWEST)/python -m pip install --quiet uv
 	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct -e '.[dev]'

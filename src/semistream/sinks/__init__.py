@@ -24,15 +24,27 @@ class MissingBatchesError(SinkError):
 
 
 from semistream.sinks.delta import DeltaSink, query_of  # noqa: E402  - it raises the errors above
+from semistream.sinks.delta_tables import DeltaWarehouse  # noqa: E402
+from semistream.sinks.parquet import ParquetWarehouse  # noqa: E402
+from semistream.sinks.postgres import PostgresWarehouse  # noqa: E402
 from semistream.sinks.reconcile import Reconciled, reconcile  # noqa: E402
+from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write, stage  # noqa: E402
 
 __all__ = [
+    "BatchWrites",
     "DeltaSink",
+    "DeltaWarehouse",
     "ForeignCheckpointError",
     "MissingBatchesError",
+    "ParquetWarehouse",
+    "PostgresWarehouse",
     "Reconciled",
     "SinkError",
+    "StagedFile",
     "StaleWriterError",
+    "Warehouse",
+    "Write",
     "query_of",
     "reconcile",
+    "stage",
 ]

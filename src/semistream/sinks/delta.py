@@ -23,18 +23,18 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SchemaError
-from semistream.sinks import ForeignCheckpointError, MissingBatchesError, SinkError, StaleWriterError
+from semistream.errors import ArgumentError
+from semistream.sinks import SinkError
+from semistream.sinks._delta_log import create_table, first_line, marked, open_table
+from semistream.sinks._marks import Marks, Stream, check_app, digits_of, stream_marks
+from semistream.sinks._schemas import check_schema, types_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_OWNER_DIGITS = 15  # of the 32 of a query's id: 60 bits, what fits a transaction's signed 64-bit version
-_RESTART = "Stop one of the two; a restart goes on where the table is"
 
 
 class BatchFrame(Protocol):
@@ -42,13 +42,6 @@ class BatchFrame(Protocol):
 
     def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
         """All rows of the batch."""
-
-
-class _Marks(NamedTuple):
-    """What a snapshot says of a stream: the query's last batch (-1: none), and who owns the stream."""
-
-    done: int
-    owner: int | None
 
 
 class DeltaSink:
@@ -67,19 +60,17 @@ class DeltaSink:
         checkpoint: str | os.PathLike[str] | None = None,
         replaces: str | None = None,
     ) -> None:
-        if not isinstance(app, str) or not app or "@" in app:
-            raise ArgumentError(
-                f"app={app!r} is no name; give the stream a name without '@' that stays, such as 'sales'"
-            )
+        check_app(app)
         if "://" in str(path):
             raise ArgumentError(f"path={str(path)!r} is remote; so far a table must lie on a local or mounted disk")
         self.path = Path(path)
         self.app = app
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.replaces = None if replaces is None else _digits(replaces)
         self.written = 0
         self.skipped = 0
-        self._seen: dict[str, int] = {}  # the last batch of each query as this object left the table
+        self._stream = Stream(
+            app, str(path), "DeltaSink(..., replaces={former!r})", None if replaces is None else digits_of(replaces)
+        )
 
     def __call__(self, batch: BatchFrame, batch_id: int) -> None:
         """Write one batch, or pass over it when the table holds it already."""
@@ -90,86 +81,34 @@ class DeltaSink:
 
         ``gaps`` allows for numbers that are left out.
         """
-        table = _open(self.path)
-        marks = _Marks(-1, None) if table is None else self._marks(table, query)
-        self._check_owner(marks, query, batch_id, gaps=gaps)
-        if batch_id <= marks.done:
-            self._seen[query] = marks.done
+        table = open_table(self.path)
+        marks = Marks(-1, None) if table is None else self._stream.marks(table.transaction_version, query)
+        if self._stream.holds(marks, query, batch_id, gaps=gaps):
             self.skipped += 1
             return
         rows = read()
         if table is None:
-            table = self._create(rows.schema)
+            table = create_table(self.path, rows.schema)
         else:
-            _check_schema(self.path, table, rows.schema)
+            # delta-rs would cast a column that changed its type.
+            check_schema(self.path, types_of(pa.schema(table.schema().to_arrow())), types_of(rows.schema))
         self._commit(table, rows, query, batch_id)
 
-    def _marks(self, table: DeltaTable, query: str) -> _Marks:
-        done = table.transaction_version(f"{self.app}@{query}")
-        return _Marks(-1 if done is None else done, table.transaction_version(self.app))
-
-    def _check_owner(self, marks: _Marks, query: str, batch_id: int, *, gaps: bool) -> None:
-        """Refuse a batch that must not be written; one that is there already passes."""
-        if marks.owner is not None and marks.owner != _owner(query):
-            former = _shown(marks.owner)
-            if self.replaces is None or not self.replaces.startswith(former.replace("-", "")):
-                raise ForeignCheckpointError(
-                    f"{self.path} holds batches of {self.app!r} that were written under another checkpoint (query "
-                    f"{former}…). Under this one (query {query}) Spark begins anew, and rows that are there already "
-                    "would be added again. Restore the old checkpoint, or write to an empty table; if only new rows "
-                    f"come in, go on with DeltaSink(..., replaces={former!r})"
-                )
-            return
-        left = self._seen.get(query, marks.done)
-        if left != marks.done:
-            del self._seen[query]  # whoever restarts with this object begins from what the table says
-            raise StaleWriterError(
-                f"{self.path}: {self.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
-                f"works on the same checkpoint; batch {batch_id} was not written. {_RESTART}"
-            )
-        if batch_id > marks.done + 1 and not gaps:
-            there = "holds no batch" if marks.done < 0 else f"ends with batch {marks.done}"
-            raise MissingBatchesError(
-                f"{self.path} {there} of {self.app!r}, but Spark's checkpoint is at batch {batch_id}: those between "
-                "are missing. Was the table deleted, moved or set back? Restore it, or start again with a new "
-                "checkpoint and an empty table. The sink must be called for every batch, empty ones too"
-            )
-
-    def _create(self, schema: pa.Schema) -> DeltaTable:
-        """An empty table first: two runs may both find none, and only a commit on a snapshot tells them apart."""
-        from deltalake import CommitProperties, DeltaTable
-
-        # Nullable, since the first batch of a column does not show whether later ones have NULLs.
-        columns = pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
-        try:
-            # Without retries: delta-rs would create the table again on top of what another run made meanwhile.
-            DeltaTable.create(self.path, columns, commit_properties=CommitProperties(max_commit_retries=0))
-        except Exception as error:
-            # delta-rs raises Exception itself for a type that Delta does not have, and adds its stack trace.
-            if _open(self.path) is None:
-                raise SinkError(f"{self.path}: the Delta table cannot be made: {_first_line(error)}") from error
-        return DeltaTable(self.path, version=0)
-
     def _commit(self, table: DeltaTable, rows: pa.Table, query: str, batch_id: int) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        before = self._marks(table, query)
-        properties = CommitProperties(
-            custom_metadata={"semistream.app": self.app, "semistream.query": query, "semistream.batch": str(batch_id)},
-            app_transactions=[Transaction(f"{self.app}@{query}", batch_id), Transaction(self.app, _owner(query))],
-        )
+        before = self._stream.marks(table.transaction_version, query)
+        about = {"app": self.app, "query": query, "batch": str(batch_id)}
+        properties = marked(stream_marks(self.app, query, batch_id), about)
         try:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError as error:
-            now = _open(self.path)
-            if now is None or self._marks(now, query) == before:
-                raise SinkError(f"{self.path}: batch {batch_id} was not written: {_first_line(error)}") from error
-            raise StaleWriterError(
-                f"{self.path}: another run wrote to the table while batch {batch_id} of {self.app!r} was on its way, "
-                f"so this batch was not written. {_RESTART}"
-            ) from error
-        self._seen[query] = batch_id
+            now = open_table(self.path)
+            if now is None or self._stream.marks(now.transaction_version, query) == before:
+                raise SinkError(f"{self.path}: batch {batch_id} was not written: {first_line(error)}") from error
+            raise self._stream.stale(batch_id) from error
+        self._stream.seen[query] = batch_id
         self.written += 1
 
     def __repr__(self) -> str:
@@ -200,58 +139,3 @@ def _running_query(batch: Any) -> str:
             "directory that the stream has as its checkpointLocation"
         )
     return str(query)
-
-
-def _open(path: Path) -> DeltaTable | None:
-    try:
-        from deltalake import DeltaTable
-    except ImportError:
-        raise SinkError("a Delta table needs the package deltalake; run: pip install 'semistream[delta]'") from None
-    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
-
-
-def _digits(query: str) -> str:
-    digits = query.replace("-", "").rstrip("…").lower()
-    if len(digits) < _OWNER_DIGITS or set(digits) - set("0123456789abcdef"):
-        raise ArgumentError(
-            f"replaces={query!r} is not the id of a query; the error that refused the checkpoint names it"
-        )
-    return digits
-
-
-def _owner(query: str) -> int:
-    return int(uuid.UUID(query).hex[:_OWNER_DIGITS], 16)
-
-
-def _shown(owner: int) -> str:
-    digits = f"{owner:0{_OWNER_DIGITS}x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _check_schema(path: Path, table: DeltaTable, schema: pa.Schema) -> None:
-    """Delta-rs would cast a column that changed its type; a warehouse wants to be asked."""
-    there = {field.name: stored_type(field.type) for field in pa.schema(table.schema().to_arrow())}
-    here = {field.name: stored_type(field.type) for field in schema}
-    found = [f"{name} ({kind}) is new" for name, kind in here.items() if name not in there]
-    found += [f"{name} ({kind}) is gone" for name, kind in there.items() if name not in here]
-    found += [f"{name} was {there[name]} and is {kind}" for name, kind in here.items() if there.get(name, kind) != kind]
-    if found:
-        raise SchemaError(
-            f"{path}: the columns of the batch are not those of the table: {'; '.join(found)}. "
-            "Select the table's columns, or write to another table"
-        )
-
-
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type as Delta keeps it: instants in UTC, one kind of string."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", tz="UTC" if kind.tz else None)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    return kind

@@ -34,7 +34,8 @@ from semistream.errors import (
 )
 from semistream.planner.choice import choose_algorithm
 from semistream.shedding._log import ShedPart, batches_in, decoded, read_part, read_rows
-from semistream.sinks.delta import DeltaSink, query_of, stored_type
+from semistream.sinks._schemas import stored_type
+from semistream.sinks.delta import DeltaSink, query_of
 from semistream.stores import MasterStore
 
 Progress = Callable[[str, int, int | None], None]

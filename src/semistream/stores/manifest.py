@@ -69,23 +69,15 @@ class Manifest:
         body = asdict(replace(self, schema=None))
         body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
-        text = json.dumps({"semistream": FORMAT, "crc32": _crc(body), "manifest": body}, indent=1)
+        text = json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
         target = root / f"version-{self.version:06d}.json"
-        temporary = root / f".{target.name}.{uuid.uuid4().hex[:12]}"
         try:
-            with open(temporary, "x", encoding="utf-8", opener=private) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(temporary, target)
+            publish_new(target, text)
         except FileExistsError:
             raise ConcurrentWriteError(
                 f"{target} exists: another writer published version {self.version} first; "
                 "open the store again and repeat"
             ) from None
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_directory(root)
 
     @staticmethod
     def versions(root: Path) -> list[int]:
@@ -115,7 +107,7 @@ class Manifest:
                 raise CorruptStoreError(
                     f"{path} has format {document['semistream']}; this semistream reads format {FORMAT}"
                 )
-            if document["crc32"] != _crc(body):
+            if document["crc32"] != checksum(body):
                 raise CorruptStoreError(f"{path} is damaged: its checksum does not fit")
             if body["version"] != wanted:
                 raise CorruptStoreError(f"{path} describes version {body['version']}, not {wanted}: it was renamed")
@@ -127,6 +119,20 @@ class Manifest:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def publish_new(target: Path, text: str) -> None:
+    """Make a small file appear whole and durable; a FileExistsError when another one of that name was first."""
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        with open(temporary, "x", encoding="utf-8", opener=private) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(target.parent)
 
 
 def private(path: str, flags: int) -> int:
@@ -143,7 +149,8 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _crc(body: dict[str, Any]) -> int:
+def checksum(body: dict[str, Any]) -> int:
+    """Of a JSON document, however it is laid out."""
     return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 

@@ -1,0 +1,52 @@
+"""Files that come into a Delta table and rows that leave it, each in one commit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from semistream.sinks import SinkError
+from semistream.sinks.warehouse import StagedFile, staged_path
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
+
+_DELETE = "__delete"  # the row of a change stands for a key whose rows go
+
+
+def add_action(root: Path, file: StagedFile) -> AddAction:
+    """What adds a staged file to a table's log. With the count, readers need not open the file to count rows."""
+    from deltalake.transaction import AddAction
+
+    path = staged_path(root, file)
+    name = str(path.relative_to(root))
+    if not name.isascii() or not all(c.isalnum() or c in "-._=/" for c in name):  # the log would have to encode it
+        raise SinkError(f"{path} cannot be named in a Delta log; use letters, digits, '-', '_', '.' and '='")
+    modified = int(path.stat().st_mtime * 1000)
+    return AddAction(name, file.bytes, {}, modified, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+
+
+def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:
+    """Rows of these keys go, the new ones come: one commit, though a key may have several rows."""
+    gone = keys.append_column(_DELETE, pa.array([True] * keys.num_rows, pa.bool_()))
+    come = rows.append_column(_DELETE, pa.array([False] * rows.num_rows, pa.bool_()))
+    source = pa.concat_tables([come, gone], promote_options="default")
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
+    merger = table.merge(
+        source,
+        f"{same} AND s.{_quoted(_DELETE)}",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=properties,
+        streamed_exec=False,  # files whose statistics rule out every key are not read
+    )
+    columns = {_quoted(name): f"s.{_quoted(name)}" for name in rows.column_names}
+    merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{_quoted(_DELETE)}").execute()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

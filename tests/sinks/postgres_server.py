@@ -1,0 +1,117 @@
+"""A private PostgreSQL server for tests: its own cluster in a temporary directory, reached by a socket.
+
+`make postgres` sees to it that the programs are there. PostgreSQL refuses to run as root; then it runs as nobody.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PASSWORD = "canary-Päss word'%7"  # must never be seen; odd on purpose
+USER = "semistream"
+
+
+def programs() -> Path:
+    """The directory with initdb and postgres: Debian's, or what the set-up unpacked, or that of the PATH."""
+    places = glob.glob("/usr/lib/postgresql/*/bin")
+    places += glob.glob(f"{Path(__file__).parents[2]}/.venv/postgres/usr/lib/postgresql/*/bin")
+    places += [str(Path(found).resolve().parent)] if (found := shutil.which("initdb")) else []
+    fit = [Path(place) for place in places if (Path(place) / "initdb").exists() and (Path(place) / "postgres").exists()]
+    if not fit:
+        raise RuntimeError(
+            "there is no PostgreSQL server for the tests: run `make postgres`, which fetches Debian's, or install "
+            "PostgreSQL 15 or newer so that initdb and postgres are on the PATH"
+        )
+    return max(fit, key=lambda place: int(place.parent.name) if place.parent.name.isdecimal() else 0)
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """A server; gives its address with the password."""
+    place = Path(tempfile.mkdtemp(prefix="semistream-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
+    started: subprocess.Popen[bytes] | None = None
+    try:
+        found, who, environment = _reachable(programs(), place)
+        (place / "password").write_text(PASSWORD + "\n", encoding="utf-8")
+        if who:
+            shutil.chown(place, user=who["user"], group=who["group"])
+        made = subprocess.run(
+            [
+                *(found / "initdb", "-D", place / "data", "-U", USER, "-A", "scram-sha-256"),
+                *("-E", "UTF8", "--no-locale", "-N", "--pwfile", place / "password"),
+            ],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            check=False,
+            **who,
+        )
+        assert made.returncode == 0, made.stderr.decode()
+        with (place / "log").open("wb") as log:
+            started = subprocess.Popen(
+                [found / "postgres", "-D", place / "data", "-F", "-k", place, "-h", ""],
+                cwd=place,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                **who,
+            )
+        address = _address(place)
+        _wait(address, started, place / "log")
+        yield address
+    finally:
+        if started is not None:
+            started.terminate()
+            try:
+                started.wait(10)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                started.wait()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _reachable(found: Path, place: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
+    """The programs where the server's user can run them, that user, and its environment."""
+    unpacked = found.parents[4] if not found.is_relative_to("/usr") and found.parts[-5] == "usr" else None
+    who: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        if unpacked is not None:  # perhaps under a home that only root may enter
+            found = place / "programs" / found.relative_to(unpacked)
+            shutil.copytree(unpacked, place / "programs", symlinks=True)
+            unpacked = place / "programs"
+    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
+    if unpacked is not None:
+        libraries = {str(path.parent) for path in (unpacked / "usr/lib").rglob("lib*.so*")}
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(sorted(libraries))
+    return found, who, environment
+
+
+def _address(place: Path) -> str:
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo(host=str(place), user=USER, password=PASSWORD, dbname="postgres")
+
+
+def _wait(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    import psycopg
+
+    for _ in range(600):
+        try:
+            psycopg.connect(address).close()
+            return
+        except psycopg.OperationalError:
+            assert server.poll() is None, log.read_text(errors="replace")
+            time.sleep(0.05)
+    raise AssertionError(log.read_text(errors="replace"))
