@@ -98,12 +98,9 @@ def looked_up(frame: DataFrame, step: Lookup, number: int, version: int, memory:
         tasks_per_host=tasks,
         **more,
     )
-    names = dict(step.rename)
-    for name in joined.columns:
-        if name not in before and name.endswith(_suffix(number)):
-            names[name] = step.rename.get(name.removesuffix(_suffix(number)), name)
-    for old, new in names.items():
-        joined = joined.withColumnRenamed(old, new)
+    for name in [name for name in joined.columns if name not in before and name != _FOUND]:
+        plain = name.removesuffix(_suffix(number))  # a suffix is there where the stream has such a column
+        joined = joined.withColumnRenamed(name, step.rename.get(plain, plain))
     found = F.when(way, F.col(_FOUND) == "matched")
     joined = joined.withColumn(status_column(number), found).drop(_FOUND)
     missed = way & ~F.col(status_column(number))
