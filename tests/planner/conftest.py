@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ ROWS = 60_000
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
-    return MasterStore.build(ZipfWorkload(ROWS).master(), tmp_path_factory.mktemp("planner") / "store", key="key")
+    """With a device of fixed cost: where sweep draws its line must not depend on how busy the machine was."""
+    path = tmp_path_factory.mktemp("planner") / "store"
+    built = MasterStore.build(ZipfWorkload(ROWS).master(), path, key="key").manifest
+    costs = {"request_seconds": 1e-6, "byte_seconds": 8e-11}
+    device = {f"{way}_{name}": value for way in ("cached", "direct") for name, value in costs.items()}
+    return MasterStore(path, replace(built, device=device))
 
 
 @pytest.fixture(scope="session")

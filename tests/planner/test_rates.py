@@ -11,6 +11,7 @@ from semistream.contracts import JoinPlan, Profile
 from semistream.errors import CalibrationError
 from semistream.joins import JOINS
 from semistream.planner.calibration import calibrate
+from semistream.planner.choice import choose_algorithm
 from semistream.planner.machine import fingerprint
 from semistream.planner.rates import Costs, current_costs, default_costs, key_kind
 from semistream.stores import MasterStore
@@ -41,12 +42,16 @@ def test_calibrate_save_load(no_calibration: Path, tmp_path: Path) -> None:
     assert current_costs() == Costs.load(no_calibration) == costs
 
 
-def test_another_machine_is_refused(no_calibration: Path) -> None:
+def test_another_machine_is_refused(no_calibration: Path, store: MasterStore, question: JoinPlan) -> None:
     costs = default_costs()
     elsewhere = {**fingerprint(), "id": "elsewhere", "cpu": "Other 9000", "cores": 64}
     Costs(elsewhere, costs.joins).save(no_calibration)
     with pytest.raises(CalibrationError, match=r"another machine \(Other 9000, 64 cores; this one is .*calibrate"):
         current_costs()
+    # A join that only asks which way is quicker goes on, and says so.
+    with pytest.warns(UserWarning, match="another machine"):
+        choice = choose_algorithm("auto", store, question, store.bytes // 10)
+    assert choice.join.name == "sweep"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1}', '{"format": 1, "machine": {}, "joins": {"a": 1}}'])

@@ -20,7 +20,7 @@ from semistream.errors import ArgumentError, CorruptStoreError, SchemaError, She
 from semistream.shedding._log import PartWriter, ShedPart, batches_in, read_part
 from semistream.sinks import DeltaSink, query_of, reconcile
 from semistream.spark import Metrics, enrich, explain
-from semistream.spark.pins import create_once
+from semistream.spark.pins import create_once, read_once
 from semistream.spark.shedding import pinned_share
 from tests.spark.streams import add_file, build, fails, frame, gather, keys, master_table, run, stream, wait_until
 from tests.tables import assert_same_rows, model_join
@@ -255,13 +255,26 @@ def begun_with_sink(spark: SparkSession, place: Path, store: MasterStore, shares
 class TestShare:
     """What share of a batch is kept, by times that the test gives."""
 
-    def batch(self, root: Path, number: int, rows: int, now: float, rate: float = 100.0) -> float:
+    def batch(
+        self, root: Path, number: int, rows: int, now: float, rate: float | None = 100.0, shed: int = 0, took: float = 1
+    ) -> float:
         share = pinned_share(root, "q", number, rate, now)
         about = ShedPart("q", number, 0, "enrich", "keep_w", "s", 1, {"id": "id"}, "left", [], None)
         writer = PartWriter(root, about, pa.schema({"id": pa.int64()}))
-        writer.add(pa.record_batch({"id": pa.array([], pa.int64())}), rows)
+        writer.add(pa.record_batch({"id": pa.array(range(shed), pa.int64())}), rows)
         writer.publish()
+        os.utime(writer.path, (now + took, now + took))
         return share
+
+    def test_the_measured_rate(self, tmp_path: Path) -> None:
+        def batch(number: int, rows: int, now: float, took: float, shed: int = 0) -> float:
+            return self.batch(tmp_path, number, rows, now, None, shed, took)
+
+        assert batch(0, 1000, now=10.0, took=10.0) == 1.0  # so 100 rows/s are managed
+        assert batch(1, 2000, now=20.0, took=10.0, shed=1000) == 1.0  # 1000 rows came in 10 s
+        assert batch(2, 1500, now=30.0, took=5.0, shed=750) == 100 * 10 / 2000  # 2000 came; 100 a second are managed
+        assert batch(3, 100, now=40.0, took=-1.0) == 1.0  # 1500 came in 10 s, 150 a second were managed
+        assert batch(4, 100, now=50.0, took=1.0) == 1.0  # a clock that was set back: as before
 
     def test_follows_the_rate_of_the_batch_before(self, tmp_path: Path) -> None:
         assert self.batch(tmp_path, 0, 4000, now=10.0) == 1.0  # nothing is known yet
@@ -302,11 +315,9 @@ class TestArguments:
     def test_named_before_the_stream_runs(self, spark: SparkSession, tmp_path: Path, shed: Shed) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [sales(0, 10)])
-        unlimited = Shed("topw", to=tmp_path / "shed")
         cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
             (ArgumentError, "transport='keys' does not go with shed=.*'rows' or 'auto'", {"transport": "keys"}),
             (ArgumentError, "algorithm='pcsrj' shuffles", {"algorithm": "pcsrj"}),
-            (ArgumentError, "max_rows_per_second=None.*in enrich give", {"shed": unlimited}),
             (ArgumentError, "shed='topw' must be a semistream.Shed", {"shed": "topw"}),
             (ArgumentError, "'topw'.*how='anti'", {"shed": Shed("topw", 5, tmp_path), "how": "anti"}),
             (
@@ -331,6 +342,29 @@ class TestArguments:
         assert "transport   rows: rows are shed in Python" in said
         assert "shedding    sample_w" in said
         assert "above 100 rows/s" in said
+        assert "above the rate of the batch before" in explain(df, store, on="id", shed=Shed("topw", to=tmp_path))
+
+
+def test_more_rows_than_are_managed(spark: SparkSession, tmp_path: Path) -> None:
+    """Without a rate, a burst of files is shed by what the batch before managed, and nothing is lost."""
+    store = build(tmp_path / "s")
+    df = stream(spark, tmp_path / "in", [sales(0)])
+    result = enrich(df, store, on="id", shed=Shed("sample_w", to=tmp_path / "shed"))
+    found = gather(result, tmp_path / "checkpoint")
+    query = query_of(tmp_path / "checkpoint")
+    # Batch 1 came in a second after batch 0 began, and was 20 times what batch 0 managed in that time.
+    [part] = batches_in(tmp_path / "shed")[0]
+    begun = read_once(tmp_path / "shed" / "batch=0" / "_keep.json", ("at",), "")
+    assert begun is not None
+    os.utime(part, (begun["at"] + 20, begun["at"] + 20))
+    for number in (1, 2):
+        add_file(tmp_path / "in", sales(number))
+    assert pinned_share(tmp_path / "shed", query, 1, None, begun["at"] + 1) == pytest.approx(1 / 20)
+    found |= gather(result, tmp_path / "checkpoint")
+    assert found[1].num_rows == ROWS // 20
+    kept = [n for table in found.values() for n in table.column("n").to_pylist()]
+    shed = [n for number in range(3) for n in shed_numbers(tmp_path / "shed", number)]
+    assert sorted(kept + shed) == list(range(3 * ROWS))
 
 
 def test_an_empty_partition_says_so(spark: SparkSession, tmp_path: Path) -> None:

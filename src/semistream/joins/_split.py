@@ -68,11 +68,13 @@ def predict_sweep(
     room, row = parts.cache + parts.window, row_charge(plan.stream)
     waiting = waiting_bytes(plan.stream)
     gap = 1 + store.device.gap_bytes / store.page_bytes
+    has_cache = TupleCache.holds_anything(parts.cache, cell)
+    # The cache's tables are made for the most it may get, and stay when it shrinks.
+    tables = TupleCache.geometry(parts.cache, cell)["cells_at"] if has_cache else parts.cache
 
     def at(cache: float) -> tuple[float, float, float, float, float]:
         """Cached keys, hits, rows in a full window, pages and requests of its sweep."""
-        cells = TupleCache.geometry(int(cache), cell)["cells"] if TupleCache.holds_anything(int(cache), cell) else 0
-        cached = min(float(master.keys), max(0, cells) / master.rows_per_key)
+        cached = min(float(master.keys), max(0.0, (cache - tables) / cell) / master.rows_per_key)
         whole = cached >= master.keys
         hits = 1.0 if whole else popularity.head(cached) * (_ADMISSION if profile.skew else 1.0)
         window = max(1.0, (room - cache) / waiting)
@@ -84,9 +86,9 @@ def predict_sweep(
         read = store.device.seconds(reads, pages * store.page_bytes) / window
         wanted = room * cache_share(1 - hits, elasticity(pages / master.pages, read), cached)
         low, high = cache_bounds(room, window_floor(room, row))
-        return min(max(wanted, low), high, parts.cache)
+        return min(max(min(max(wanted, low), high), tables), parts.cache)
 
-    cache = settled(step, float(parts.cache)) if adapt and parts.cache else float(parts.cache)
+    cache = settled(step, float(parts.cache)) if adapt and has_cache else float(parts.cache)
     _, hits, window, pages, reads = at(cache)
     shown = {
         "index": parts.index,

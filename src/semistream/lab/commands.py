@@ -229,6 +229,7 @@ def plan(
     settings: Annotated[int, typer.Option("--settings", help="How many questions, drawn at random.")] = 20,
     seed: Annotated[int, typer.Option("--seed", help="Another seed, other questions.")] = 1,
     seconds: Annotated[float, typer.Option("--seconds", help="Measured seconds of each.")] = 3.0,
+    repetitions: Annotated[int, typer.Option("--repetitions", help="Runs of each, the median counts.")] = 3,
     out: Annotated[Path, typer.Option("--out", help="Where plan.jsonl goes.")] = Path("runs/bench-plan"),
     data: Data = None,
 ) -> None:
@@ -240,11 +241,16 @@ def plan(
     from semistream.lab.plan_check import run
     from semistream.lab.terminal import progress_bars, show_table
 
-    results = []
     with progress_bars() as progress:
-        for result in run(settings, seed, data or default_directory(), seconds, out):
-            results.append(result)
-            progress("settings", len(results), settings)
+        results = run(
+            settings,
+            seed,
+            data or default_directory(),
+            seconds,
+            out,
+            repetitions,
+            lambda done, total: progress("runs", done, total),
+        )
     lines = [
         [
             f"{r['rows']:,}",

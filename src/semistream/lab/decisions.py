@@ -51,7 +51,9 @@ def page(rows: int, scratch: Path) -> None:
         cells = []
         for memory in ("10%", "1%"):
             for direct in (False, True):
-                rate, stats = _run(stream, MasterStore.open(path, direct=direct), memory)
+                # Past the kernel's cache a small budget does some 30,000 rows/s: fewer of them tell as much.
+                some = stream[: len(stream) // 5] if direct and memory == "1%" else stream
+                rate, stats = _run(some, MasterStore.open(path, direct=direct), memory)
                 cells.append(f"{rate / 1e6:6.2f} {stats.bytes_read / stats.rows_in:7.0f} B")
         line = " | ".join(f"{cell:>16}" for cell in cells)
         print(f"{page_bytes:>8} {built.index_bytes:>9,} | {line}", flush=True)

@@ -2,7 +2,8 @@
 
 Every setting is drawn at random: rows of the master, memory or rate, skew. The planner is asked as a user would ask it;
 the join it names runs in a process of its own with the memory it names, on a stream of that skew. None of these
-settings was used to calibrate.
+settings was used to calibrate. Each is run several times, in rounds over all of them, and the median counts: what a
+machine shared with others does in one moment is not what it does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,23 +73,31 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
         "rows_per_second": seen.rows_per_second,
         "expected_hit_ratio": said.choice.prediction.hit_ratio,
         "hit_ratio": seen.stats.hit_ratio,
+        "expected_tuples_per_page": said.choice.prediction.tuples_per_page,
+        "tuples_per_page": seen.tuples_per_page,
     }
 
 
-def run(count: int, seed: int, data: Path, seconds: float, out: Path) -> Iterator[dict[str, Any]]:
-    """All settings, each in a fresh process; results go to ``out/plan.jsonl``."""
+def run(
+    count: int, seed: int, data: Path, seconds: float, out: Path, repetitions: int, report: Callable[[int, int], None]
+) -> list[dict[str, Any]]:
+    """All settings, each in a fresh process; every run goes to ``out/plan.jsonl``. Returns the median of each."""
     out.mkdir(parents=True, exist_ok=True)
+    asked = list(settings(count, seed))
+    runs: list[list[dict[str, Any]]] = [[] for _ in asked]
     with (out / "plan.jsonl").open("w", encoding="utf-8") as lines:
-        for setting in settings(count, seed):
+        for number in range(count * repetitions):
+            setting = asked[number % count]
             BenchData(data, setting["rows"]).store()
             told = json.dumps({"setting": setting, "data": str(data), "seconds": seconds})
             done = subprocess.run(
                 [sys.executable, "-m", __name__, told], check=True, capture_output=True, text=True, timeout=600
             )
-            result: dict[str, Any] = json.loads(done.stdout)
-            lines.write(json.dumps(result) + "\n")
+            runs[number % count].append(json.loads(done.stdout))
+            lines.write(done.stdout.strip() + "\n")
             lines.flush()
-            yield result
+            report(number + 1, count * repetitions)
+    return [sorted(some, key=lambda one: one["rows_per_second"])[len(some) // 2] for some in runs]
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ On = Annotated[str | None, typer.Option("--on", help="The sample's key columns."
 StreamColumns = Annotated[
     str | None, typer.Option("--columns", help="Master columns to add, separated by commas.", show_default="all")
 ]
+Ranked = Annotated[
+    bool, typer.Option("--ranked", help="The master's keys lie in order of popularity, as where new keys are hot.")
+]
 _SAMPLE_ROWS = 2_000_000
 _BATCH = 20_000
 
@@ -69,6 +72,7 @@ def plan(
     sample: Sample = None,
     on: On = None,
     columns: StreamColumns = None,
+    ranked: Ranked = False,
     row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
 ) -> None:
     """How much memory a rate takes, or which rate some memory gives, and by which join.
@@ -85,7 +89,7 @@ def plan(
     from semistream.planner.capacity import expected, least_memory
 
     rows = None if sample is None else _batches(sample)
-    store, question, profile = _question(master, skew, rows, on, columns, row_bytes)
+    store, question, profile = _question(master, skew, rows, on, columns, row_bytes, ranked=ranked)
     if rate is not None:
         _say(least_memory(store, question, rate, profile), store)
     else:
@@ -101,6 +105,7 @@ def tune(
     sample: Sample = None,
     on: On = None,
     columns: StreamColumns = None,
+    ranked: Ranked = False,
     row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
     measured: Annotated[bool, typer.Option("--measure", help="Run every setting on the sample, too.")] = False,
     threshold: Annotated[bool, typer.Option("--threshold", help="sscj only: measure its thresholds.")] = False,
@@ -120,7 +125,7 @@ def tune(
 
     tuning.trials(join)  # refuses what cannot be tuned
     rows = None if sample is None else _batches(sample)
-    store, question, profile = _question(master, skew, rows, on, columns, row_bytes)
+    store, question, profile = _question(master, skew, rows, on, columns, row_bytes, ranked=ranked)
     if rate is not None:
         if join != "mesh":
             raise ArgumentError(f"--rate is for mesh, not for {join}; 'semistream plan' answers it for all joins")
@@ -157,6 +162,8 @@ def _question(
     on: str | None,
     columns: str | None,
     row_bytes: int,
+    *,
+    ranked: bool,
 ) -> tuple[MasterStore, JoinPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.contracts import JoinPlan, Profile
@@ -179,7 +186,7 @@ def _question(
         codes = [store.codec.encode([b.column(n) for n in question.stream_keys])[0] for b in sample]
         keys = sum(entry.keys for entry in store.manifest.segments)
         skew = skew_of(np.concatenate(codes), keys)
-    return store, question, Profile(1.0 if skew is None else skew)
+    return store, question, Profile(1.0 if skew is None else skew, ranked)
 
 
 def _batches(path: Path) -> list[pa.RecordBatch]:

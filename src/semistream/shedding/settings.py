@@ -25,7 +25,7 @@ class Shed:
     """Settings of load shedding, for ``join(..., shed=...)`` and ``enrich(..., shed=...)``.
 
     ``strategy`` chooses the rows that are kept: one of `semistream.shedding.STRATEGIES`. ``max_rows_per_second`` is
-    what the join gets at most; without it (only in ``join``) the join's own measured rate decides. ``to`` is the
+    what the join gets at most; without it the join's own measured rate decides. ``to`` is the
     directory of the rows that are shed: they are written there before the results of their interval leave, and
     ``semistream reconcile`` loads them later. Strategies that sample add the column ``weight_column`` to the output.
     ``clock`` tells seconds, for tests.

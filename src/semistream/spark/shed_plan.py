@@ -37,9 +37,10 @@ class ShedPlan:
 
     def explained(self) -> list[str]:
         """Lines for `explain`."""
-        shed = self.shed
+        shed, rate = self.shed, self.shed.max_rows_per_second
+        above = "the rate of the batch before" if rate is None else f"{rate:,.0f} rows/s"
         return [
-            f"  shedding    {shed.strategy}: {shed.kind.idea}; above {shed.max_rows_per_second:,.0f} rows/s the others",
+            f"  shedding    {shed.strategy}: {shed.kind.idea}; above {above} the others",
             f"              go to {shed.directory}; takes {format_bytes(self.bytes)} beside the join",
         ]
 
@@ -65,8 +66,6 @@ def check_shed(
         raise ArgumentError(
             "algorithm='pcsrj' shuffles the stream, and a replay might shed other rows; use another with shed="
         )
-    if settings.max_rows_per_second is None:
-        raise ArgumentError("Shed(max_rows_per_second=None): in enrich give the rate that the join may get at most")
     if not df.isStreaming and _is_batch_job(df):
         raise ArgumentError("shed= needs a stream: a batch job is never late; leave shed= out for batch DataFrames")
 

@@ -6,8 +6,9 @@ rows, by the strategy, with chance seeded by query, batch and partition. Its oth
 ``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
 
 The share is max_rows_per_second over the rate at which the rows of the batch before came in: its rows, as its files
-say, over the time since the one before it. The first batch is kept whole, since nothing is known of the rate yet; the
-second goes by the time that the first one took.
+say, over the time since the one before it. Without max_rows_per_second it is what the batch before managed: the rows
+that it joined over the time from its pin to its last file, the sink's work included. The first batch is kept whole,
+since nothing is known of the rate yet; the second goes by the time that the first one took.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ BLOCK_ROWS = 8192  # the same whatever Spark's Arrow batches are: a replay under
 _PIN = "_keep.json"
 
 
-def pinned_share(root: Path, query: str, batch: int, rate: float, now: float | None = None) -> float:
-    """The share of this batch that is kept; decided by the first task that asks."""
+def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: float | None = None) -> float:
+    """The share of this batch that is kept; decided by the first task that asks. No ``rate``: what was managed."""
     path = root / f"batch={batch}" / _PIN
     found = _pin(path)
     if found is None:
@@ -58,16 +59,21 @@ def pinned_share(root: Path, query: str, batch: int, rate: float, now: float | N
     return float(found["share"])
 
 
-def _share(root: Path, batch: int, rate: float, now: float) -> float:
-    parts = batches_in(root)
-    pins = [(number, pin) for number in parts if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
+def _share(root: Path, batch: int, rate: float | None, now: float) -> float:
+    files = batches_in(root)
+    pins = [(number, pin) for number in files if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
     if not pins:
         return 1.0
     number, last = pins[-1]
-    rows = sum(read_part(path, whole=False).rows_in for path in parts[number])
-    seconds = float(last["at"]) - float(pins[-2][1]["at"]) if len(pins) > 1 else now - float(last["at"])
-    if rows == 0 or seconds <= 0:  # an empty batch, or a clock that was set back
+    begun = float(last["at"])
+    parts = [read_part(path, whole=False) for path in files[number]]
+    rows = sum(part.rows_in for part in parts)
+    seconds = begun - float(pins[-2][1]["at"]) if len(pins) > 1 else now - begun
+    took = max((path.stat().st_mtime for path in files[number]), default=begun) - begun
+    if rows == 0 or min(seconds, took if rate is None else seconds) <= 0:  # nothing came, or a clock was set back
         return float(last["share"])
+    if rate is None:
+        rate = sum(part.rows_in - part.rows for part in parts) / took
     return min(1.0, rate * seconds / rows)
 
 
@@ -105,7 +111,6 @@ def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -
     writer = writer_for(operator, plan, describe(shed, join.plan, join.store, operator.suffix), stream)
     with contextlib.closing(writer):
         about = writer.about
-        assert shed.max_rows_per_second is not None
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
         counts = _counts(operator, plan, join.store) if shed.kind.needs_counts else None
         blocks = partial(_blocks, share)
