@@ -137,8 +137,8 @@ class JoinPlan:
             multiple,
             status,
         )
-        plan._check_defaults()
         plan._check_status(folded)
+        plan._check_defaults()
         return plan
 
     def _check_defaults(self) -> None:

@@ -296,7 +296,7 @@ TIMES: dict[str, tuple[pa.DataType, pa.DataType]] = {  # of the stream and of th
     "finer master": (pa.timestamp("ms", "UTC"), pa.timestamp("ns", "UTC")),
     "numbers": (pa.int64(), pa.int32()),
 }
-LONG_HISTORY = 300  # versions of key number 0: more than a page holds
+LONG_HISTORY = 150  # versions of key number 0: more than a page holds
 
 
 def moments(numbers: Numbers, kind: pa.DataType, nulls: npt.NDArray[np.bool_]) -> pa.Array:
@@ -335,6 +335,7 @@ def history_question(
     count = 160
     numbers = chooser.integers(0, keys + 10, count)
     numbers[::5] = chooser.integers(0, 4, len(numbers[::5]))
+    numbers[np.flatnonzero(numbers == 0)[3:]] = 1
     at = 10 * chooser.integers(-1, 6, count) + chooser.choice([4, 5, 6, 11, 12, 13], count)
     at[numbers == 0] = chooser.integers(0, 10 * LONG_HISTORY + 20, int((numbers == 0).sum()))
     names = [name for name in master.column_names if name.startswith("k")]

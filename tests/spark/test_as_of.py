@@ -67,20 +67,25 @@ def spark_join(left: DataFrame, right: DataFrame, how: str) -> pa.Table:
 
 @TRANSPORTS
 @pytest.mark.parametrize("algorithm", ["sweep", "reference"])
-@pytest.mark.parametrize("how", HOWS)
-def test_as_sparks_range_join(spark: SparkSession, tmp_path: Path, how: str, algorithm: str, transport: str) -> None:
+def test_as_sparks_range_join(spark: SparkSession, tmp_path: Path, algorithm: str, transport: str) -> None:
     """Also after a lookup without a moment, whose cached rows have no times."""
     master = history(overlaps=True)
     store = build(tmp_path / "s", master)
-    left = frame(spark, sales(), 2)
-    options: dict[str, Any] = {"on": "id", "how": how, "columns": ["price"], "memory": SMALL, "algorithm": algorithm}
-    if algorithm == "sweep":
-        enrich(left, store, transport=transport, **options).count()
-    result = enrich(left, store, as_of="sold_at", transport=transport, **options).toArrow()
-    assert_same_rows(result, spark_join(left, frame(spark, master), how))
+    left, right = frame(spark, sales(), 2), frame(spark, master)
+    options: dict[str, Any] = {"on": "id", "columns": ["price"], "memory": SMALL, "algorithm": algorithm}
+    enrich(left, store, transport=transport, **options).count()
+    for how in HOWS:
+        result = enrich(left, store, as_of="sold_at", how=how, transport=transport, **options).toArrow()
+        assert_same_rows(result, spark_join(left, right, how))
 
 
-@pytest.mark.parametrize("algorithm", sorted(set(JOINS) - {"sweep", "reference"}))
+OTHERS = [
+    pytest.param(name, marks=[pytest.mark.long] if turn % 4 else [])
+    for turn, name in enumerate(sorted(set(JOINS) - {"sweep", "reference"}))
+]
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
 def test_every_algorithm(spark: SparkSession, tmp_path: Path, algorithm: str) -> None:
     transport = ("rows", "keys")[sorted(JOINS).index(algorithm) % 2]
     master, left = history(overlaps=True), sales()
