@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import shutil
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -209,13 +208,13 @@ class TestRefused:
         warehouse = prepared(place)
         [write, other] = batch_of(warehouse, 0).writes
         file = write.files[0]
-        path = warehouse.place("sales") / file.path
+        path, elsewhere = warehouse.place("sales") / file.path, tmp_path / "elsewhere.parquet"
         if fault == "cut":
             path.write_bytes(path.read_bytes()[:-9])
         elif fault == "gone":
             path.unlink()
         else:
-            elsewhere = shutil.move(path, tmp_path / "elsewhere.parquet")
+            path.rename(elsewhere)
             if fault == "link":
                 path.symlink_to(elsewhere)
             else:
