@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +31,7 @@ def place(tmp_path: Path, postgres: str) -> Place:
 def run(place: Place, statement: str, table: str = "sales") -> Any:
     """A statement of the database's owner, beside the warehouse."""
     with psycopg.connect(place.address, autocommit=True) as connection:
-        cursor = connection.execute(sql.SQL(statement).format(table=sql.Identifier(place.name, table)))  # type: ignore[arg-type]
+        cursor = connection.execute(sql.SQL(statement).format(table=sql.Identifier(place.name, table)))
         return cursor.fetchall() if cursor.description else None
 
 
@@ -66,7 +67,7 @@ class TestSecrets:
         warehouse = prepared(place)
         warehouse.commit(batch_of(warehouse, 0))
         shown += [repr(warehouse), str(warehouse), warehouse.describe(), repr(vars(warehouse))]
-        parts = conninfo_to_dict(place.address)
+        parts: dict[str, Any] = conninfo_to_dict(place.address)
         url = f"postgresql://u:{quote(PASSWORD, safe='')}@127.0.0.1:1/shop"
         for address in (
             make_conninfo(**{**parts, "host": "127.0.0.1", "port": "1"}),
@@ -76,14 +77,14 @@ class TestSecrets:
         ):
             bad = PostgresWarehouse(address, staging=tmp_path, connect_tries=2)
             shown.append(repr(bad))
-            see(lambda bad=bad: bad.check("shop", QUERY))
+            see(partial(bad.check, "shop", QUERY))
         for address in (
             f"host=x password={PASSWORD} dbname",
             f"password='{PASSWORD}",
             f"nonsense={PASSWORD}",
             f"postgresql://u:{PASSWORD}@host:port:port/x?{PASSWORD}",
         ):
-            see(lambda address=address: PostgresWarehouse(address, staging=tmp_path).check("shop", QUERY))
+            see(partial(PostgresWarehouse, address, staging=tmp_path))
         see(lambda: warehouse.read("nowhere"))
         run(place, "DROP TABLE {table}")
         see(lambda: warehouse.commit(batch_of(warehouse, 1)))

@@ -79,7 +79,7 @@ class Place:
 
 def sales(number: int, count: int = 3) -> pa.Table:
     ids = [number * 100 + row for row in range(count)]
-    vendors = [["v", None, "", 'Zoë\n\\.\n"x",\''][row % 4] for row in range(count)]
+    vendors = [['Zoë\n\\.\n\'"x",', None, ""][row % 3] for row in range(count)]
     return pa.table({"sale_id": ids, "price": [f"{row}.25" for row in range(count)], "vendor": vendors}).cast(SALES)
 
 

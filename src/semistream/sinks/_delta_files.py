@@ -45,7 +45,11 @@ def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: 
         streamed_exec=False,  # files whose statistics rule out every key are not read
     )
     columns = {_quoted(name): f"s.{_quoted(name)}" for name in rows.column_names}
-    merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{_quoted(_DELETE)}").execute()
+    merger = merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{_quoted(_DELETE)}")
+    done = merger.execute()
+    if not done["num_target_rows_deleted"] and not done["num_target_rows_inserted"]:
+        # A merge that changes nothing makes no commit, and the version would not be marked.
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
 
 def _quoted(name: str) -> str:
