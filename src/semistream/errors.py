@@ -3,6 +3,8 @@
 Each message names the thing, the choices and the remedy, in the user's words.
 """
 
+from collections.abc import Sequence
+
 
 class SemistreamError(Exception):
     """The root of all errors raised by semistream."""
@@ -54,6 +56,14 @@ class UnmatchedRowError(SemistreamError):
 
 class SheddingError(SemistreamError):
     """Shed rows that cannot be written, read or told apart; the message names the file."""
+
+
+class BadRecordsError(SemistreamError):
+    """More bad records than ``max_bad_rate`` allows; they are in ``rejects``, and nothing was applied."""
+
+    def __init__(self, message: str, rejects: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.rejects = list(rejects)
 
 
 class AccountingError(SemistreamError):

@@ -20,7 +20,7 @@ VALUES = st.lists(st.text("xyz", max_size=30), min_size=1, max_size=3)
 
 
 class History(RuleBasedStateMachine):
-    """Upserts, deletions, both at once, merges, compactions and vacuums; every version that is kept stays what it was."""
+    """Upserts, deletions, both at once, merges, compactions, vacuums; every version that is kept stays what it was."""
 
     kind: ClassVar[pa.DataType] = pa.string()
     hash_bits: ClassVar[int] = 3
