@@ -15,7 +15,7 @@ import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
-from semistream.lab import planning
+from semistream.lab import changes_commands, planning
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
 from semistream.lab.papers_commands import lab
@@ -54,6 +54,8 @@ app.add_typer(bench, name="bench")
 for command in (planning.plan, planning.tune, planning.calibrate):
     app.command(rich_help_panel="Planning")(command)
 app.command(rich_help_panel="Workloads")(generate)
+for command in (changes_commands.apply, changes_commands.diff):
+    app.command(rich_help_panel="Stores")(command)
 app.add_typer(lab, name="lab")
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]

@@ -5,8 +5,10 @@ Every reader (Debezium, JSON lines, CSV, Parquet) hands its columns to `assemble
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -119,6 +121,13 @@ def assemble(
     arrays = [pa.array(ops, pa.string()), stamps, *(columns[name] for name in schema.names)]
     rejects = [_reject(place(row), reasons[row]) for row in sorted(reasons)]
     return Changes(pa.Table.from_arrays(arrays, schema=made).take(pa.array(good)), rejects, len(ops), bool(emptied))
+
+
+def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
+    """Bad records as JSON lines, added to those of earlier runs."""
+    if rejects:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in rejects)
 
 
 def _reject(place: tuple[str, int, str], reason: str) -> Reject:

@@ -195,13 +195,18 @@ class Dimension:
         counts = asdict(work.counts) if applied else {}
         return DimensionChange(**counts, version=self.store.version, applied=applied, rejects=found.rejects)
 
+    def with_time(self, effective: str) -> tuple[pa.Schema, tuple[str, ...]]:
+        """The columns that a change must have, with its time; those without which it is none."""
+        schema = self.change_schema
+        if effective not in schema.names and self.shape.history:
+            schema = schema.append(pa.field(effective, self.store.schema.field(VALID_FROM).type))
+        return schema, (*self.key, effective)
+
     def _read(self, changes: Any, effective: str | None) -> Changes:
         from semistream.etl.plain import plain_changes
 
-        schema = self.change_schema
-        if effective is not None and effective not in schema.names and self.shape.history:
-            schema = schema.append(pa.field(effective, self.store.schema.field(VALID_FROM).type))
-        return plain_changes(changes, schema, (*self.key, *([effective] if effective else [])), op=OP)
+        schema, needed = (self.change_schema, self.key) if effective is None else self.with_time(effective)
+        return plain_changes(changes, schema, needed, op=OP)
 
     def rows(self, since: int | None = None) -> tuple[pa.Table, bool]:
         """The dimension's rows for the warehouse: those of members that changed since a version, or all of them.
