@@ -214,7 +214,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     odd, table, lines = tmp_path / "a.xml", tmp_path / "a.parquet", tmp_path / "a.jsonl"
     for path in (odd, table, lines):
         path.write_text("x")
-    with pytest.raises(ArgumentError, match="changes are read from .json"):
+    with pytest.raises(ArgumentError, match=r"changes are read from \.json"):
         read_changes(odd, PRICES, ["k"])
     with pytest.raises(ArgumentError, match="Debezium's changes are JSON lines"):
         read_changes(table, PRICES, ["k"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semistream.etl.changes import Applied, Changes, Reject, apply_changes
-    from semistream.etl.differences import differences
+    from semistream.etl.differences import snapshot_differences
     from semistream.etl.dimension import Dimension
     from semistream.etl.duplicates import SeenKeys
     from semistream.etl.reading import read_changes
@@ -21,8 +21,8 @@ __all__ = [
     "Reject",
     "SeenKeys",
     "apply_changes",
-    "differences",
     "read_changes",
+    "snapshot_differences",
 ]
 
 _HOME = {
@@ -32,8 +32,8 @@ _HOME = {
     "Reject": "changes",
     "SeenKeys": "duplicates",
     "apply_changes": "changes",
-    "differences": "differences",
     "read_changes": "reading",
+    "snapshot_differences": "differences",
 }
 
 

@@ -1,7 +1,7 @@
 """Changes of a master table, in order, and how they become one new version of its store.
 
 A change is a row with an operation: insert, update and upsert give a key its row, delete takes it away. `read_changes`
-makes them from files, `differences` from a snapshot; here the last change of each key is applied.
+makes them from files, `snapshot_differences` from a snapshot; here the last change of each key is applied.
 
 >>> import pyarrow as pa, tempfile
 >>> from semistream import MasterStore

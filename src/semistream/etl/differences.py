@@ -9,7 +9,7 @@ way; at the end they become a store of their own, and the keys of R that are not
 >>> products = pa.table({"id": [1, 2, 3], "price": [1.5, 4.0, 9.5]})
 >>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
 >>> snapshot = pa.table({"id": [4, 3, 1], "price": [7.0, 9.5, 1.75]})
->>> changes = pa.Table.from_batches(differences(snapshot, store)).to_pylist()
+>>> changes = pa.Table.from_batches(snapshot_differences(snapshot, store)).to_pylist()
 >>> sorted((row["id"], row["_op"], row["price"]) for row in changes)
 [(1, 'update', 1.75), (2, 'delete', None), (4, 'insert', 7.0)]
 """
@@ -41,7 +41,7 @@ _OLD = "__in_store"  # after a column's name: its value in the store
 _BATCH_ROWS = 32_768
 
 
-def differences(
+def snapshot_differences(
     snapshot: Any,
     store: MasterStore | str | os.PathLike[str],
     *,

@@ -107,7 +107,7 @@ def diff(
 
     Example: [cyan]semistream diff products products-today.parquet --apply[/]
     """
-    from semistream.etl import apply_changes, differences
+    from semistream.etl import apply_changes, snapshot_differences
     from semistream.lab.terminal import progress_bars
     from semistream.stores import MasterStore
 
@@ -117,7 +117,7 @@ def diff(
     writer: Any = None
     with progress_bars() as progress:
         try:
-            for batch in differences(_one_source(snapshot), opened, memory=memory, progress=progress):
+            for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
                 counts[batch.column(0)[0].as_py()] += batch.num_rows
                 if out is not None:
                     writer = writer or _writer(out, batch.schema)
