@@ -44,6 +44,7 @@ def test_apply(run: Run, store: Path, tmp_path: Path) -> None:
     assert [(one["source"], one["line"]) for one in told] == [(str(path), 4)]
     code, out, _ = run("apply", store, path, "--rejects", bad, "--token", "cdc:3")
     assert (code, out) == (0, f"{store}: cdc:3 was applied before; nothing to do, version 2\n")
+    assert len(bad.read_text().splitlines()) == 1
     code, _, err = run("apply", store, path, "--rejects", bad, "--max-bad-rate", "0.1")
     assert (code, "more than max_bad_rate=0.1" in err) == (2, True)
     code, _, err = run("apply", store, path, "--token", "cdc")
@@ -77,6 +78,25 @@ def test_apply_to_a_dimension(run: Run, tmp_path: Path) -> None:
         f"{made.path}: 2 rows created, 0 completed, 0 changed, 0 closed, 0 rejected; version 2\n",
     )
     assert sorted(map(str, made.rows()[0]["valid_to"].to_pylist())) == ["2024-02-01", "None"]
+
+
+def test_apply_from_several_systems(run: Run, tmp_path: Path) -> None:
+    made = Dimension.create(
+        tmp_path / "dimension",
+        key=pa.schema([("id", pa.int64())]),
+        attributes=pa.schema([("name", pa.string())]),
+        surrogate="sk",
+        source="system",
+    )
+    web, shop, odd = tmp_path / "web.jsonl", tmp_path / "shop.csv", tmp_path / "odd.jsonl"
+    web.write_text(json.dumps({"op": "c", "after": {"id": 1, "name": "from the web"}}) + "\n")
+    shop.write_text("_op,id,name\nI,1,from the shop\n")
+    odd.write_text(json.dumps({"_op": "I", "id": 1, "name": "odd"}) + "\n")
+    assert run("apply", made.path, web, "--set", "system=web")[0] == 0
+    assert run("apply", made.path, shop, "--format", "plain", "--set", "system=shop")[0] == 0
+    assert run("apply", made.path, odd, "--format", "plain", "--set", "system=odd")[0] == 0
+    found = made.rows()[0].select(["system", "id", "sk"]).sort_by("sk").to_pylist()
+    assert [tuple(row.values()) for row in found] == [("web", 1, 1), ("shop", 1, 2), ("odd", 1, 3)]
 
 
 def test_diff(run: Run, store: Path, tmp_path: Path) -> None:

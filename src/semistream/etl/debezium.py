@@ -12,7 +12,7 @@ column, unless ``time_unit`` says otherwise. A row that lacks one of the store's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,9 +69,14 @@ class _Records:
 
 
 def debezium_changes(
-    lines: Iterable[Line], schema: pa.Schema, key: Sequence[str], *, time_unit: str | None = None
+    lines: Iterable[Line],
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    time_unit: str | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Changes:
-    """Changes for a store of this schema and key."""
+    """Changes for a store of this schema and key; ``constants`` are columns that have one value in all of them."""
     if time_unit is not None:
         choose("time_unit", time_unit, tuple(UNITS))
     found, places, rejects = parsed_lines(lines)
@@ -85,6 +90,9 @@ def debezium_changes(
         if time_unit is not None:
             times = [name for name in interesting if pa.types.is_temporal(schema.field(name).type)]
             hints = {**dict.fromkeys(times, time_unit), **hints}
+        for side in ("before", "after") if constants and isinstance(payload, dict) else ():
+            if isinstance(payload.get(side), dict):
+                payload[side].update(constants)
         _take(records, payload, schema, key, hints, place)
     columns, wrong = {}, {}
     for item in schema:

@@ -34,7 +34,7 @@ _FOREVER = np.iinfo(np.int64)
 def infer(store: MasterStore, shape: Shape, keys: Sequence[pa.Array]) -> Work:
     """Rows for the keys that have no member yet, numbered in the order of the keys."""
     asked = distinct(store, pa.table(list(keys), names=list(shape.key)))
-    found = store.get(asked)
+    found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *shape.validity] if shape.history else [])])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
     new = asked.filter(pa.array(~store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))))
     first = int(store.manifest.properties[NEXT])
@@ -89,7 +89,7 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     latest = last_of_each(store.codec, changes)
     gone = pc.equal(latest.column(OP), "delete")
     new = latest.filter(pc.invert(gone))
-    found = store.get(pa.concat_tables([latest.select(list(shape.key))]))
+    found = store.get(latest.select(list(shape.key)))
     new = new.take(pc.sort_indices(new, [(name, "ascending") for name in shape.key]))
     groups = groups_of(store.codec, [found, new], shape.key)
     row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
@@ -115,6 +115,6 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
         completed=int(was_inferred.sum()),
         changed=int((known & ~idle & ~was_inferred).sum()),
         unchanged=int(idle.sum()),
-        deletes_kept=int(pc.sum(gone).as_py() or 0),
+        deletes_kept=found.num_rows - int(known.sum()),
     )
     return Work(rows, first + created, counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -60,10 +60,17 @@ def plain_changes(
 
 
 def plain_lines(
-    lines: Iterable[Line], schema: pa.Schema, key: Sequence[str], *, op: str = OP, order: str | None = None
+    lines: Iterable[Line],
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    op: str = OP,
+    order: str | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Changes:
-    """Changes from JSON, one object a line."""
+    """Changes from JSON, one object a line; ``constants`` are columns that have one value in all of them."""
     found, places, rejects = parsed_lines(lines)
+    found = [{**record, **(constants or {})} for record in found]
     bad: Bad = {}
     needed = [op, *([order] if order else [])]
     for row, record in enumerate(found):

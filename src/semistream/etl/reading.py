@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,14 @@ def read_changes(
     op: str = OP,
     order: str | None = None,
     time_unit: str | None = None,
+    constants: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Changes:
     """The changes of some files, for a store of this schema and key.
 
     ``format="plain"``: rows with an operation in column ``op`` (insert, update, upsert, delete, or I, U, D), in the
     order of the files or by column ``order``. ``time_unit`` is for Debezium's times without their schema.
+    ``constants`` are text columns that the records lack and that are the same for all, such as their source system.
     """
     choose("format", format, FORMATS)
     paths = [Path(one) for one in ([files] if isinstance(files, str | os.PathLike) else files)]
@@ -52,11 +54,13 @@ def read_changes(
     if format == "debezium":
         if kind != "json":
             raise ArgumentError(f"Debezium's changes are JSON lines, {paths[0]} is {kind}; give format='plain'")
-        return debezium_changes(_lines(paths, progress), schema, key, time_unit=time_unit)
+        return debezium_changes(_lines(paths, progress), schema, key, time_unit=time_unit, constants=constants)
     if kind == "json":
-        return plain_lines(_lines(paths, progress), schema, key, op=op, order=order)
+        return plain_lines(_lines(paths, progress), schema, key, op=op, order=order, constants=constants)
     rejects: list[Reject] = []
     table = pa.concat_tables([_table(path, kind, rejects) for path in paths], promote_options="default")
+    for column, value in (constants or {}).items():
+        table = table.append_column(column, pa.repeat(pa.scalar(value), table.num_rows))
     cast = cast_texts if kind == "csv" else cast_column
     name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
     return plain_changes(table, schema, key, op=op, order=order, name=name, cast=cast).with_rejects(rejects)

@@ -47,6 +47,10 @@ def apply(
     token: Annotated[
         str | None, typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same again changes nothing.")
     ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=TEXT", help="A column that the records lack, such as their source."),
+    ] = None,
     rejects: Rejects = None,
     max_bad_rate: MaxBadRate = None,
 ) -> None:
@@ -59,11 +63,17 @@ def apply(
     [cyan]semistream apply products prices.csv --format plain --op action --token prices:17[/]
     """
     from semistream.etl import Dimension, apply_changes, read_changes
+    from semistream.etl.publishing import was_applied
+    from semistream.lab.generate import pairs
     from semistream.lab.terminal import progress_bars
     from semistream.stores import MasterStore
 
     choose("--format", shape, ("debezium", "plain"))
+    mark = None if token is None else _token(token)
     opened = MasterStore.open(store)
+    if was_applied(opened, mark):
+        print(f"{store}: {token} was applied before; nothing to do, version {opened.version}")
+        return
     dimension = Dimension(opened) if "dimension" in opened.properties else None
     schema = dimension.change_schema if dimension else opened.schema
     key: tuple[str, ...] = opened.key
@@ -73,21 +83,25 @@ def apply(
         schema, key = dimension.with_time(effective)
     with progress_bars() as progress:
         changes = read_changes(
-            files, schema, key, format=shape, op=op, order=order, time_unit=time_unit, progress=progress
+            files,
+            schema,
+            key,
+            format=shape,
+            op=op,
+            order=order,
+            time_unit=time_unit,
+            constants=pairs(constant or []),
+            progress=progress,
         )
-    changes = _checked(changes, rejects, max_bad_rate)
-    mark = None if token is None else _token(token)
+    _check(changes, rejects, max_bad_rate)
     if dimension is not None:
         done = dimension.apply(changes, effective=effective, token=mark)
         counts = f"{done.created:,} rows created, {done.completed:,} completed, {done.changed:,} changed, "
-        said, applied, version = f"{counts}{done.closed:,} closed", done.applied, done.version
+        said, version = f"{counts}{done.closed:,} closed", done.version
     else:
         result = apply_changes(opened, changes, token=mark)
         said = f"{result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted"
-        applied, version = result.applied, result.store.version
-    if not applied:
-        print(f"{store}: {token} was applied before; nothing to do, version {version}")
-        return
+        version = result.store.version
     print(f"{store}: {said}, {len(changes.rejects):,} rejected; version {version}")
 
 
@@ -135,14 +149,13 @@ def diff(
     print(f"{store}: {said}; version {opened.version}" if write else f"{store}: {said} since version {opened.version}")
 
 
-def _checked(changes: Changes, rejects: Path | None, max_bad_rate: float | None) -> Changes:
+def _check(changes: Changes, rejects: Path | None, max_bad_rate: float | None) -> None:
     """Keep bad records where they can be found; without a place for them, one is too many."""
     from semistream.etl.change_rows import write_rejects
 
     if rejects is not None:
         write_rejects(changes.rejects, rejects)
     changes.check(max_bad_rate if max_bad_rate is not None else (0.0 if rejects is None else 1.0))
-    return changes
 
 
 def _token(text: str) -> tuple[str, int]:
