@@ -29,15 +29,18 @@ def ints(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, absent: int = 0)
 
 
 def times_of(raw: Numbers, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Whole numbers as times; not valid ones are NULL."""
     width = pa.int32() if kind.bit_width == 32 else pa.int64()
     return pa.array(raw, mask=~valid).cast(width).view(kind)
 
 
 def groups_of(codec: KeyCodec, tables: Sequence[pa.Table], names: Sequence[str]) -> Numbers:
+    """A number for each row of all tables, one after the other: the same for equal keys."""
     return codec.groups([_stacked(tables, name, item.type) for name, item in zip(names, codec.fields, strict=True)])
 
 
 def value_groups(attributes: Sequence[str], tables: Sequence[pa.Table]) -> Numbers:
+    """A number for each row of all tables: the same for equal attributes, NULL = NULL, NaN = NaN."""
     if not attributes:
         return np.zeros(sum(table.num_rows for table in tables), np.int64)
     fields = [tables[0].schema.field(name) for name in attributes]
@@ -67,6 +70,7 @@ def distinct(store: MasterStore, keys: pa.Table) -> pa.Table:
 
 
 def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.Array]:
+    """Some columns, each in one piece."""
     return [table.column(name).combine_chunks() for name in names]
 
 
@@ -77,5 +81,6 @@ def store_rows(schema: pa.Schema, count: int, columns: dict[str, Any]) -> pa.Tab
 
 
 def with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    """The table with another content of a column."""
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)

@@ -32,7 +32,18 @@ import pyarrow.compute as pc
 from semistream.errors import ArgumentError, StoreError
 from semistream.etl.change_rows import OP, TIME, Changes, Reject
 from semistream.etl.publishing import Token, check_token, merged, publish, token_property, was_applied
-from semistream.etl.shape import DIMENSION, INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, Counts, Shape, Work
+from semistream.etl.shape import (
+    DIMENSION,
+    INFERRED,
+    NEXT,
+    OBSERVED,
+    VALID_FROM,
+    VALID_TO,
+    Counts,
+    Shape,
+    Work,
+    unknown_row,
+)
 from semistream.stores import MasterStore
 from semistream.stores.asked import key_columns
 from semistream.stores.reading import PageReader
@@ -229,22 +240,6 @@ class Dimension:
 
     def _shown(self) -> list[str]:
         return [name for name in self.store.schema.names if name != OBSERVED]
-
-
-def unknown_row(shape: Shape, schema: pa.Schema) -> pa.Table:
-    """The row of the unknown member, if the dimension has one."""
-    if shape.unknown_member is None:
-        return schema.empty_table()
-    unknown = [name for name in shape.unknown_member if name not in shape.attributes]
-    if unknown:
-        raise ArgumentError(
-            f"unknown_member: {unknown[0]!r} is no attribute; the attributes are {list(shape.attributes)}"
-        )
-    row = {**shape.unknown_member, shape.surrogate: shape.unknown_key, INFERRED: False}
-    try:
-        return pa.Table.from_pylist([row], schema=schema)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ArgumentError(f"unknown_member={shape.unknown_member!r} does not fit the attributes: {error}") from error
 
 
 def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:

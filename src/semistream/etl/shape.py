@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.errors import ArgumentError
+
 VALID_FROM, VALID_TO, INFERRED, OBSERVED = "valid_from", "valid_to", "inferred", "observed"
 NEXT = "next_key"
 DIMENSION = "dimension"
@@ -61,3 +63,19 @@ class Work:
     rows: pa.Table
     next_key: int
     counts: Counts = field(default_factory=Counts)
+
+
+def unknown_row(shape: Shape, schema: pa.Schema) -> pa.Table:
+    """The row of the unknown member, if the dimension has one."""
+    if shape.unknown_member is None:
+        return schema.empty_table()
+    unknown = [name for name in shape.unknown_member if name not in shape.attributes]
+    if unknown:
+        raise ArgumentError(
+            f"unknown_member: {unknown[0]!r} is no attribute; the attributes are {list(shape.attributes)}"
+        )
+    row = {**shape.unknown_member, shape.surrogate: shape.unknown_key, INFERRED: False}
+    try:
+        return pa.Table.from_pylist([row], schema=schema)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ArgumentError(f"unknown_member={shape.unknown_member!r} does not fit the attributes: {error}") from error
