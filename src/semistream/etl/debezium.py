@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -83,7 +83,7 @@ def debezium_changes(
     records = _Records()
     interesting = [item.name for item in schema if pa.types.is_temporal(item.type) or pa.types.is_decimal(item.type)]
     for message, place in zip(found, places, strict=True):
-        payload = message.get("payload", message) if "schema" in message or "payload" in message else message
+        payload = message.get("payload", message)
         if payload is None or (isinstance(payload, dict) and payload.get("op") == "m"):
             continue
         hints = _hints(message.get("schema"), interesting)
@@ -109,7 +109,7 @@ def debezium_changes(
         times=pa.array([time and time * 1000 for time in records.times], pa.int64()).view(pa.timestamp("us", "UTC")),
         order=records.order,
     )
-    return made.with_rejects(rejects)
+    return replace(made.with_rejects(rejects), records=len(found) + len(rejects))  # a moved key was two changes
 
 
 def _take(

@@ -16,6 +16,7 @@ The keys lie in a store, not in memory: what is kept in memory is bounded, howev
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +45,10 @@ class SeenKeys:
         if not isinstance(key, pa.Schema) or not len(key):
             raise ArgumentError(f"key={key!r} must be a pyarrow.Schema of at least one column")
         self.memory_bytes = parse_bytes(memory)
-        if Manifest.versions(Path(path)):
-            self.store = MasterStore.open(path)
-        else:
-            self.store = MasterStore.build(key.empty_table(), path, key=key.names)
+        if not Manifest.versions(Path(path)):
+            with suppress(ConcurrentWriteError):  # another made it at the same moment
+                MasterStore.build(key.empty_table(), path, key=key.names)
+        self.store = MasterStore.open(path)
         have = [(item.name, item.type) for item in self.store.schema]
         if have != [(item.name, item.type) for item in key]:
             raise SchemaError(f"{path} holds the keys {self.store.schema}, not {key}; choose another path")
