@@ -50,7 +50,7 @@ def test_another_key(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="holds the keys"):
         SeenKeys(tmp_path / "seen", pa.schema([("sale", pa.int64())]))
     with pytest.raises(ArgumentError, match=r"must be a pyarrow\.Schema"):
-        SeenKeys(tmp_path / "other", "sale")  # type: ignore[arg-type]
+        SeenKeys(tmp_path / "other", "sale")
 
 
 def test_memory_stays_bounded(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from semistream.etl.changes import Applied, Changes, Reject, apply_changes
+    from semistream.etl.change_rows import Changes, Reject
+    from semistream.etl.changes import Applied, apply_changes
     from semistream.etl.differences import snapshot_differences
     from semistream.etl.dimension import Dimension
     from semistream.etl.duplicates import SeenKeys
@@ -27,9 +28,9 @@ __all__ = [
 
 _HOME = {
     "Applied": "changes",
-    "Changes": "changes",
+    "Changes": "change_rows",
     "Dimension": "dimension",
-    "Reject": "changes",
+    "Reject": "change_rows",
     "SeenKeys": "duplicates",
     "apply_changes": "changes",
     "read_changes": "reading",

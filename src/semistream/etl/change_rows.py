@@ -104,12 +104,12 @@ def assemble(
             if ops[row] != "truncate" and (name in key or ops[row] != "delete"):
                 reasons.setdefault(row, reason)
     for name in key:
-        for row in np.flatnonzero(pc.is_null(columns[name]).to_numpy(zero_copy_only=False)):
+        for row in _nulls(columns[name]):
             if ops[row] != "truncate":
-                reasons.setdefault(int(row), f"key column {name!r} is NULL")
+                reasons.setdefault(row, f"key column {name!r} is NULL")
     if order is not None:
-        for row in np.flatnonzero(pc.is_null(order).to_numpy(zero_copy_only=False)):
-            reasons.setdefault(int(row), "the column that orders the changes is NULL")
+        for row in _nulls(order):
+            reasons.setdefault(row, "the column that orders the changes is NULL")
     good = np.setdiff1d(np.arange(len(ops)), np.fromiter(reasons, np.int64, len(reasons)))
     if order is not None:
         ranks = pc.rank(order, tiebreaker="dense").to_numpy()
@@ -128,6 +128,11 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
     if rejects:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(one)) + "\n" for one in rejects)
+
+
+def _nulls(column: pa.Array) -> list[int]:
+    found: list[int] = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist()
+    return found
 
 
 def _reject(place: tuple[str, int, str], reason: str) -> Reject:

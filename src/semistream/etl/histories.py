@@ -145,7 +145,7 @@ def beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Ta
     for place, mark in enumerate(marks):
         for row in np.flatnonzero(groups[:after] == groups[after + place]):
             made = merge([mark, Version(None, None, None, 0)], [])[0]
-            ends[row], valid[row], observed[row] = made.valid_to, True, _packed(made.observed)
+            ends[row], valid[row], observed[row] = made.valid_to or 0, True, _packed(made.observed)
     rows = with_column(rows, VALID_TO, times_of(ends, valid, kind))
     return with_column(rows, OBSERVED, pa.array(observed, pa.binary()))
 

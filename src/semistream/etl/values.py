@@ -102,7 +102,7 @@ def cast_texts(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
     return cast_column(column, field)
 
 
-_NATURAL = {
+_NATURAL: dict[str, set[type]] = {
     **{f"{sign}int{bits}": {int, type(None)} for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "double": {float, int, type(None)},
     "string": {str, type(None)},
