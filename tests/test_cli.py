@@ -74,6 +74,8 @@ def test_help_is_light() -> None:
         "delete",
         "compact",
         "vacuum",
+        "apply",
+        "diff",
         "reconcile",
         "doctor",
         "demo",

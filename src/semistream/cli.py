@@ -9,13 +9,13 @@ import csv
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
-from semistream.lab import pipelines, planning
+from semistream.lab import changes_commands, pipelines, planning
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
 from semistream.lab.papers_commands import lab
@@ -54,8 +54,10 @@ app.add_typer(bench, name="bench")
 for command in (planning.plan, planning.tune, planning.calibrate):
     app.command(rich_help_panel="Planning")(command)
 app.command(rich_help_panel="Workloads")(generate)
-for command in (pipelines.run, pipelines.check, pipelines.status, pipelines.retry):
-    app.command(rich_help_panel="Pipelines")(command)
+for work in (pipelines.run, pipelines.check, pipelines.status, pipelines.retry):
+    app.command(rich_help_panel="Pipelines")(work)
+app.command(rich_help_panel="Stores")(changes_commands.apply)
+app.command(rich_help_panel="Stores")(changes_commands.diff)
 app.add_typer(lab, name="lab")
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
@@ -106,7 +108,7 @@ def build(
     """
     from semistream.stores import MasterStore
 
-    more = {} if page_bytes is None else {"page_bytes": page_bytes}
+    more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
     with progress_bars() as progress:
         built = MasterStore.build(
             source, store, key=key, columns=column or None, memory=memory, replace=replace, progress=progress, **more

@@ -3,6 +3,8 @@
 Each message names the thing, the choices and the remedy, in the user's words.
 """
 
+from collections.abc import Sequence
+
 
 class SemistreamError(Exception):
     """The root of all errors raised by semistream."""
@@ -61,7 +63,11 @@ class SheddingError(SemistreamError):
 
 
 class BadRecordsError(SemistreamError):
-    """More bad records than ``max_bad_rate`` allows."""
+    """More bad records than ``max_bad_rate`` allows; they are in ``rejects``, and nothing was applied."""
+
+    def __init__(self, message: str, rejects: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.rejects = list(rejects)
 
 
 class StateError(SemistreamError):

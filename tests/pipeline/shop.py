@@ -59,8 +59,15 @@ class Shop:
         """Make the stores: products p0 to p4, shops 0 and 1, no customers."""
         self.incoming.mkdir(parents=True)
         MasterStore.build(products(range(5)), self.products, key="id")
-        MasterStore.build(pa.table({"number": pa.array([0, 1], pa.int32()), "city": ["Rome", "Oslo"]}), self.shops, key="number")
-        Dimension.create(self.customers, key=pa.schema({"customer": pa.string()}), attributes=pa.schema({"name": pa.string()}), surrogate="customer_sk")
+        MasterStore.build(
+            pa.table({"number": pa.array([0, 1], pa.int32()), "city": ["Rome", "Oslo"]}), self.shops, key="number"
+        )
+        Dimension.create(
+            self.customers,
+            key=pa.schema({"customer": pa.string()}),
+            attributes=pa.schema({"name": pa.string()}),
+            surrogate="customer_sk",
+        )
         return self
 
     def arrive(self, number: int, rows: list[Row | str]) -> None:
@@ -134,10 +141,10 @@ class Model:
                 self.duplicates += 1
                 continue
             here.add(row["sale_id"])
-            if row["product"] not in self.prices:
-                self.held.append(row)
-            elif row["shop"] not in self.cities:
+            if row["shop"] not in self.cities:  # the stricter of the two comes first
                 self.unmatched.append(row)
+            elif row["product"] not in self.prices:
+                self.held.append(row)
             elif row["quantity"] <= 0:
                 self.filtered += 1
             else:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-POINTS = ["after_pin", "after_staging", "before_decision", "after_decision", "after_dimensions", "after_commit", "after_keys"]
+POINTS = [
+    "after_pin",
+    "after_staging",
+    "before_decision",
+    "after_decision",
+    "after_dimensions",
+    "after_commit",
+    "after_keys",
+]
 
 
 def driver(shop: Shop, *more: str, failpoint: str = "") -> subprocess.Popen[bytes]:

@@ -76,28 +76,28 @@ def test_a_whole_file(shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 WRONG = [
-    ("format = \"json\"", "format = \"jsn\"", 7, "format='jsn' is not known; choose one of 'parquet', 'csv', 'json'"),
-    ("path = \"incoming\"", "path = \"nowhere\"", 8, "is no directory"),
+    ('format = "json"', 'format = "jsn"', 7, "format='jsn' is not known; choose one of 'parquet', 'csv', 'json'"),
+    ('path = "incoming"', 'path = "nowhere"', 8, "is no directory"),
     ('quantity = "int" }', 'quantity = "integr" }', 9, "column 'quantity' has the unknown type 'integr'; use one of"),
-    ("memory = \"64MB\"", "memory = \"64 apples\"", 3, "64 apples"),
+    ('memory = "64MB"', 'memory = "64 apples"', 3, "64 apples"),
     ("max_bad_rate = 0.5", "max_bad_rate = 5", 4, "max_bad_rate=5 must be between 0 and 1"),
     ("max_bad_rate = 0.5", "max_bad = 0.5", 4, "the file has no setting 'max_bad'; it has name, state"),
-    ("deduplicate = [\"sale_id\"]", "deduplicate = [\"id\"]", 13, "there is no column 'id' here; there are ['sale_id'"),
-    ("lookup = \"stores/products\"", "lookup = \"stores/produce\"", 16, "there is no semistream store at"),
-    ("on = { product = \"id\" }", "on = { shop = \"id\" }", 17, "int32"),
-    ("on = { product = \"id\" }", "on = { produkt = \"id\" }", 17, "there is no column 'produkt' here"),
-    ("columns = [\"price\"]", "columns = [\"prize\"]", 18, "'prize'"),
-    ("on_miss = \"hold\"", "on_miss = \"wait\"", 19, "on_miss='wait' is not known; choose one of 'null', 'drop'"),
-    ("hold_for = \"2 hours\"", "hold_for = \"2 moons\"", 20, "'2 moons' is not known"),
-    ("hold_for = \"2 hours\"", "hold = \"2 hours\"", 20, "a lookup has no setting 'hold'; it has on, columns"),
-    ("keep = \"quantity > 0\"", "keep = \"quantity > \"", 23, "is no expression in Spark SQL"),
-    ("keep = \"quantity > 0\"", "keep = \"amount > 0\"", 23, "there is no column 'amount' here"),
-    ("keep = \"quantity > 0\"", "keeps = \"quantity > 0\"", 22, "a step is one of lookup, assign_keys, compute"),
-    ("revenue = \"quantity * price\"", "price = \"quantity * price\"", 26, "there is a column 'price' already"),
-    ("assign_keys = \"stores/customers\"", "assign_keys = \"stores/products\"", 29, "imension"),
-    ("select = [\"sale_id\", ", "select = [\"sales_id\", ", 34, "there is no column 'sales_id' here"),
-    ("delta = \"warehouse\"", "oracle = \"warehouse\"", 36, "the sink is one of delta, postgres, parquet"),
-    ("table = \"sales\"", "", 37, "the sink needs a table"),
+    ('deduplicate = ["sale_id"]', 'deduplicate = ["id"]', 13, "there is no column 'id' here; there are ['sale_id'"),
+    ('lookup = "stores/products"', 'lookup = "stores/produce"', 16, "there is no semistream store at"),
+    ('on = { product = "id" }', 'on = { shop = "id" }', 17, "int32"),
+    ('on = { product = "id" }', 'on = { produkt = "id" }', 17, "there is no column 'produkt' here"),
+    ('columns = ["price"]', 'columns = ["prize"]', 18, "'prize'"),
+    ('on_miss = "hold"', 'on_miss = "wait"', 19, "on_miss='wait' is not known; choose one of 'null', 'drop'"),
+    ('hold_for = "2 hours"', 'hold_for = "2 moons"', 20, "'2 moons' is not known"),
+    ('hold_for = "2 hours"', 'hold = "2 hours"', 20, "a lookup has no setting 'hold'; it has on, columns"),
+    ('keep = "quantity > 0"', 'keep = "quantity > "', 23, "is no expression in Spark SQL"),
+    ('keep = "quantity > 0"', 'keep = "amount > 0"', 23, "there is no column 'amount' here"),
+    ('keep = "quantity > 0"', 'keeps = "quantity > 0"', 22, "a step is one of lookup, assign_keys, compute"),
+    ('revenue = "quantity * price"', 'price = "quantity * price"', 26, "there is a column 'price' already"),
+    ('assign_keys = "stores/customers"', 'assign_keys = "stores/products"', 29, "imension"),
+    ('select = ["sale_id", ', 'select = ["sales_id", ', 34, "there is no column 'sales_id' here"),
+    ('delta = "warehouse"', 'oracle = "warehouse"', 36, "the sink is one of delta, postgres, parquet"),
+    ('table = "sales"', "", 37, "the sink needs a table"),
 ]
 
 
@@ -120,5 +120,6 @@ def test_no_toml(shop: Shop) -> None:
 
 def test_checking_starts_no_spark(shop: Shop) -> None:
     path = written(shop, FILE)
-    code = f"import sys; from semistream.pipeline import load; load({str(path)!r}).check(); assert 'py4j' not in sys.modules"
+    code = f"from semistream.pipeline import load; load({str(path)!r}).check()"
+    code += "; import sys; assert 'py4j' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,7 +16,11 @@ from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POISON: list[Row | str] = ['{"sale_id": 1, "product": ', '{"sale_id": "no number", "product": "p1"}', sale(900, sale_id=None)]
+POISON: list[Row | str] = [
+    '{"sale_id": 1, "product": ',
+    '{"sale_id": "no number", "product": "p1"}',
+    sale(900, sale_id=None),
+]
 
 
 def run(shop: Shop, spark: SparkSession, **changes: Any) -> Decision:
@@ -133,7 +137,7 @@ class TestStops:
         shop.arrive(0, [sale(n) for n in range(14)])
         with pytest.raises(MatchRateError, match="only 10 of 14 rows"):
             simple(min_match_rate=0.9).run(spark, once=True)
-        with pytest.raises(UnmatchedRowError, match="4 of 14 rows .*products: no row for p"):
+        with pytest.raises(UnmatchedRowError, match=r"4 of 14 rows .*products: no row for p"):
             simple(on_miss="fail").run(spark, once=True)
         assert shop.warehouse().read("sales").num_rows == 0
         done = simple(on_miss="drop").run(spark, once=True)
@@ -158,7 +162,7 @@ class TestOwnership:
         run(shop, spark)
         shutil.rmtree(shop.root / "state" / "checkpoint")
         shop.arrive(1, [sale(2)])
-        with pytest.raises(ForeignCheckpointError, match="the checkpoint of 'sales' is gone.*--replaces"):
+        with pytest.raises(ForeignCheckpointError, match=r"the checkpoint of 'sales' is gone.*--replaces"):
             run(shop, spark)
         shutil.rmtree(shop.root / "state")  # all of it: the warehouse remembers
         with pytest.raises(ForeignCheckpointError, match="another checkpoint"):

@@ -1,4 +1,4 @@
-"""The verifier, a process of its own: replays the whole history of a shop by the model and compares. Exit code 1: wrong.
+"""The verifier, a process of its own: replays the history of a shop by the model and compares. Exit code 1: wrong.
 
 It takes from the ledger only which files and which version of the products each batch read; everything else is computed
 again, in plain Python, from the files that arrived. Usage: verify.py ROOT

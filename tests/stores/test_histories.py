@@ -20,7 +20,7 @@ VALUES = st.lists(st.text("xyz", max_size=30), min_size=1, max_size=3)
 
 
 class History(RuleBasedStateMachine):
-    """Upserts, deletions, compactions and vacuums; every version that is kept stays what it was."""
+    """Upserts, deletions, both at once, merges, compactions, vacuums; every version that is kept stays what it was."""
 
     kind: ClassVar[pa.DataType] = pa.string()
     hash_bits: ClassVar[int] = 3
@@ -29,6 +29,8 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.mkdtemp()
         self.content: dict[int, Content] = {}
+        self.touched: dict[int, set[Any]] = {}
+        self.properties: dict[str, str] = {}
 
     def key(self, letter: str) -> Any:
         return letter * 3 if self.kind == pa.string() else (ord(letter) - 101) * 10**17
@@ -55,20 +57,51 @@ class History(RuleBasedStateMachine):
         new = {self.key(letter): values for letter, values in rows.items()}
         after = self.content[self.store.version] | new
         self.store = self.store.upsert(self.table(new))
-        self.content[self.store.version] = after
+        self.published(after, set(new))
 
     @rule(letters=st.lists(LETTERS, min_size=1, max_size=4))
     def delete(self, letters: list[str]) -> None:
         gone = [self.key(letter) for letter in letters]
         after = {key: values for key, values in self.content[self.store.version].items() if key not in gone}
         self.store = self.store.delete(gone)
-        self.content[self.store.version] = after
+        self.published(after, set(gone))
+
+    @rule(
+        rows=st.dictionaries(LETTERS, VALUES, max_size=4),
+        letters=st.sets(LETTERS, max_size=4),
+        properties=st.dictionaries(st.sampled_from(["a", "b"]), st.text("01", max_size=3)),
+    )
+    def apply(self, rows: dict[str, list[str]], letters: set[str], properties: dict[str, str]) -> None:
+        new = {self.key(letter): values for letter, values in rows.items()}
+        gone = [self.key(letter) for letter in sorted(letters) if letter not in rows]
+        now = self.content[self.store.version]
+        after = {key: values for key, values in now.items() if key not in gone} | new
+        before = self.store.version
+        self.properties = {**self.properties, **properties}
+        idle = not new and not gone and self.store.properties == self.properties
+        self.store = self.store.apply(self.table(new), gone, properties=properties)
+        assert self.store.version == before + (not idle)
+        if not idle:
+            self.published(after, {*new, *gone})
+
+    @rule(at_most=st.integers(1, 4))
+    def merge(self, at_most: int) -> None:
+        now, before = self.content[self.store.version], self.store.version
+        self.store = self.store.merge_deltas(at_most)
+        assert len(self.store.delta_levels()) <= at_most
+        if self.store.version > before:
+            self.published(now, set())
 
     @rule()
     def compact(self) -> None:
-        after = self.content[self.store.version]
+        now, before = self.content[self.store.version], self.store.version
         self.store = self.store.compact()
+        if self.store.version > before:
+            self.published(now, set())
+
+    def published(self, after: Content, touched: set[Any]) -> None:
         self.content[self.store.version] = after
+        self.touched[self.store.version] = touched
 
     @rule()
     def reopen(self) -> None:
@@ -96,6 +129,17 @@ class History(RuleBasedStateMachine):
         if self.content:
             self.same(self.store, self.content[self.store.version])
             assert self.store.version == max(self.content)
+            assert self.store.properties == self.properties
+
+    @invariant()
+    def changed(self) -> None:
+        """Exactly the codes of the keys that were touched since, whatever was merged or compacted in between."""
+        for version in self.content:
+            keys = sorted(set().union(*(keys for number, keys in self.touched.items() if number > version)))
+            codes, _ = self.store.codec.encode([pa.array(keys, self.kind)])
+            found = self.store.changed_since(version)
+            assert found is not None
+            assert found.tolist() == sorted(set(codes.tolist()))
 
     def same(self, store: MasterStore, content: Content) -> None:
         have: Content = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +375,68 @@ def test_what_a_store_says_of_itself(store: MasterStore) -> None:
     assert store.bytes == sum((store.path / entry.file).stat().st_size for entry in store.manifest.segments)
     assert store.index_bytes > 0
     assert np.isfinite(store.row_bytes)
+
+
+# -- several changes at once, and what is kept with them ---------------------------------------------------------------
+
+
+def test_upserts_deletions_and_properties_are_one_version(store: MasterStore) -> None:
+    new = store.apply(pa.table({"k": [1, 9], "v": ["eins", "neun"]}), [2, 77], properties={"batch": "1"})
+    assert rows(new) == [(1, "eins"), (3, "three"), (9, "neun")]
+    assert (new.version, new.manifest.change, new.properties) == (2, "apply", {"batch": "1"})
+    assert new.changed_since(1).tolist() == store.codec.encode([pa.array([1, 2, 9, 77])])[0].tolist()  # type: ignore[union-attr]
+    only = new.apply(properties={"other": "x"})
+    assert (only.version, only.manifest.change, only.rows) == (3, "properties", 3)
+    assert only.properties == {"batch": "1", "other": "x"}
+    assert only.changed_since(2).tolist() == []  # type: ignore[union-attr]
+    assert only.apply(properties={"other": "x"}) is only
+    assert only.apply() is only
+    for later in (only.upsert(pa.table({"k": [5], "v": ["five"]})), only.latest().delete(5), only.latest().compact()):
+        assert later.properties == only.properties
+    rebuilt = MasterStore.build(pa.table({"k": [1], "v": [""]}), store.path, key="k", replace=True)
+    assert rebuilt.properties == only.properties
+
+
+def test_what_apply_refuses(store: MasterStore) -> None:
+    both = pa.table({"k": [1, 9], "v": ["", ""]})
+    with pytest.raises(ArgumentError, match=r"1 keys are both upserted and deleted, the first is \{'k': 9\}"):
+        store.apply(both, [9, 3])
+    with pytest.raises(ArgumentError, match=r"properties: 'batch': 1 is not usable"):
+        store.apply(both, properties={"batch": 1})  # type: ignore[dict-item]
+    store.apply(both)
+    with pytest.raises(ConcurrentWriteError, match=r"use store\.latest\(\)\.apply"):
+        store.apply(properties={"late": ""})
+    assert store.latest().version == 2
+
+
+def test_manifests_without_properties_still_open(store: MasterStore) -> None:
+    path = store.path / "version-000001.json"
+    document = json.loads(path.read_text())
+    del document["manifest"]["properties"]
+    document["crc32"] = zlib.crc32(json.dumps(document["manifest"], sort_keys=True).encode())
+    path.write_text(json.dumps(document))
+    assert MasterStore.open(store.path).properties == {}
+    assert store.latest().apply(properties={"a": "b"}).properties == {"a": "b"}
+
+
+def test_merged_updates(store: MasterStore) -> None:
+    for number in range(40):
+        store = store.upsert(pa.table({"k": [number % 7, 100 + number], "v": [f"v{number}", ""]}))
+        before = rows(store)
+        store = store.merge_deltas(at_most=4)
+        assert len(store.delta_levels()) <= 4
+        assert rows(store) == before
+    assert store.get(4)["v"].to_pylist() == ["v39"]
+    assert store.rows == len(rows(store)) == store.compact().rows
+    merges = [one["version"] for one in store.versions() if one["change"] == "merge"]
+    assert 8 < len(merges) < 40
+    assert MasterStore.open(store.path, merges[0]).changed_since(merges[0] - 1).tolist() == []  # type: ignore[union-attr]
+    with pytest.raises(ArgumentError, match="at_most=0"):
+        store.merge_deltas(0)
+
+
+def test_a_stale_merge_is_refused(store: MasterStore) -> None:
+    second = store.upsert(pa.table({"k": [9], "v": ["nine"]})).delete(1)
+    second.upsert(pa.table({"k": [10], "v": ["ten"]}))
+    with pytest.raises(ConcurrentWriteError):
+        second.merge_deltas(1)

@@ -78,7 +78,7 @@ def generate(
         "directory": cache or (out / "tpch" if workload == "tpch" else None),
     }
     given = {name: value for name, value in options.items() if value is not None}
-    load = make_workload(workload, **given, **_pairs(option or []))
+    load = make_workload(workload, **given, **pairs(option or []))
     with progress_bars() as progress:
         load.prepare(progress)
         asked = stream_rows if stream_rows is not None else load.stream_rows or 1_000_000
@@ -89,11 +89,12 @@ def generate(
         print(f"next: semistream build {out / 'master'} {out / 'store'} {keys}")
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = {}
+def pairs(texts: list[str]) -> dict[str, str]:
+    """NAME=VALUE arguments."""
+    found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ArgumentError(f"--set {text!r} must be NAME=VALUE, such as --set shift_every=200000")
-        pairs[name.strip()] = value
-    return pairs
+        found[name.strip()] = value
+    return found

@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
@@ -135,8 +138,8 @@ class Batches:
         if failed:
             some = "; ".join(staged.samples.get(names.FAILED, []))
             raise UnmatchedRowError(
-                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {job.number} have no match ({some}). "
-                "Nothing is written. Add the missing rows to the master, or choose another on_miss"
+                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {job.number} have no match "
+                f"({some}). Nothing is written. Add the missing rows to the master, or choose another on_miss"
             )
         bad, rows = counts["quarantined"], counts["rows_in"]
         if rows and bad / rows > self.shape.max_bad_rate and bad > 0:
@@ -196,7 +199,8 @@ class Batches:
         self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            self.seen = self.seen.add_files(decision.seen, (decision.writes.app, decision.writes.batch))
+            keys = pa.concat_tables([pq.read_table(path) for path in decision.seen])
+            self.seen.add(keys, (decision.writes.app, decision.writes.batch))
         reach("after_keys")
         self._sweep()
 

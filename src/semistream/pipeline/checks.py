@@ -126,7 +126,7 @@ def _infers(step: Lookup, chosen: Sequence[str], known: _Columns) -> None:
     from semistream.etl.dimension import Dimension
 
     try:
-        surrogate = Dimension.open(step.store).surrogate
+        surrogate = Dimension.open(step.store).shape.surrogate
     except SemistreamError as error:
         raise StepError(known.number, "on_miss", f"on_miss='infer' needs a dimension: {error}") from error
     if surrogate not in chosen:

@@ -12,8 +12,6 @@ from semistream.etl.dimension import Dimension
 from semistream.pipeline import columns as names
 from semistream.pipeline.steps import Lookup
 from semistream.sinks.warehouse import StagedFile, Warehouse, stage
-from semistream.stores import MasterStore
-from semistream.stores.reading import PageReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,11 +38,13 @@ def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[S
         column = next(
             name
             for name, taken in shape.taken.items()
-            if taken == step.rename.get(dimension.surrogate, dimension.surrogate)
+            if taken == step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
         )
         unknown = -1 if step.unknown_key is None else step.unknown_key
         tables = [
-            _filled(table, given, dict(zip(asked, keys, strict=True)), status, dimension.surrogate, column, unknown)
+            _filled(
+                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, column, unknown
+            )
             for table in tables
         ]
         for one in shape.dimensions:
@@ -80,29 +80,13 @@ def _filled(
 
 
 def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
-    """Bring the warehouse's table to a version of the store: only keys that changed since are written."""
+    """Bring the warehouse's table to a version of the dimension, or a later one: only members that changed are written.
+
+    A row of a dimension is never taken away, and its surrogate key is its identity.
+    """
     done = warehouse.mirrored(one.table)
     if done >= version:
         return
-    store = MasterStore.open(one.store, version)
-    known = MasterStore.open(one.store).versions()
-    changed = None
-    if any(item["version"] == done for item in known):
-        changed = store.changed_since(done)
-    key = list(store.key)
-    if changed is None:
-        rows = pa.Table.from_batches(store.scan(), store.schema)
-        old = warehouse.read(one.table).select(key) if done >= 0 else rows.select(key).slice(0, 0)
-    else:
-        rows = _rows(store, changed)
-        old = _rows(MasterStore.open(one.store, done), changed).select(key)
-    gone = old.join(rows.select(key), keys=key, join_type="left anti") if old.num_rows else old
-    warehouse.mirror(one.table, key, rows, gone, version)
-
-
-def _rows(store: MasterStore, codes: object) -> pa.Table:
-    batches = [
-        store.to_batch(codes[index], rows, store.schema.names)  # type: ignore[index]
-        for index, rows in store.match(codes, PageReader(store))  # type: ignore[arg-type]
-    ]
-    return pa.Table.from_batches(batches, store.schema)
+    dimension = Dimension.open(one.store)
+    rows, _ = dimension.rows(None if done < 0 else done)
+    warehouse.mirror(one.table, [dimension.shape.surrogate], rows, None, dimension.store.version)

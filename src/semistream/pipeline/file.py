@@ -113,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         if word not in body:
             raise PipelineFileError(f"{place} has no {word!r}; it needs source, sink and state")
     steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
-    table, sink = _sink(body["sink"], lines)
+    table, sink = _sink(body["sink"], lines, place.parent / str(body["state"]))
     simple = {
         word: body[word]
         for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
@@ -188,7 +188,7 @@ def _table(value: Any) -> dict[str, Any]:
     return value
 
 
-def _sink(body: dict[str, Any], lines: _Lines) -> tuple[str, Warehouse]:
+def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
     kinds = [word for word in body if word in _SINKS]
     if len(kinds) != 1:
         raise lines.error("sink", 0, "", f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"')
@@ -197,12 +197,12 @@ def _sink(body: dict[str, Any], lines: _Lines) -> tuple[str, Warehouse]:
     if "table" not in body:
         raise lines.error("sink", 0, kind, "the sink needs a table, the name of the table of facts")
     try:
-        return str(body["table"]), _warehouse(kind, str(body[kind]), body.get("schema"), lines)
+        return str(body["table"]), _warehouse(kind, str(body[kind]), body.get("schema"), lines, state / "staging")
     except SemistreamError as error:
         raise lines.error("sink", 0, kind, str(error)) from error
 
 
-def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines) -> Warehouse:
+def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging: Path) -> Warehouse:
     if kind == "delta":
         from semistream.sinks.delta_tables import DeltaWarehouse
 
@@ -218,4 +218,4 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines) -> Ware
             raise ArgumentError(f"the environment has no variable {match.group(1)}, which postgres = … names")
         return os.environ[match.group(1)]
 
-    return PostgresWarehouse(_VARIABLE.sub(value, where), **({"schema": schema} if schema else {}))
+    return PostgresWarehouse(_VARIABLE.sub(value, where), schema=schema or "public", staging=staging)

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +129,9 @@ def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: int | 
     wanted = [*names, TIME] if lookup.as_of is not None else names
     asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
     asked = asked.filter(pa.array(candidates)).combine_chunks()
-    more = {} if lookup.as_of is None else {"as_of": TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+    more: dict[str, Any] = (
+        {} if lookup.as_of is None else {"as_of": TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+    )
     join = make_join(asked.schema, store, on=on, how="semi", memory="64MB", **more)
     for batch in join.join(asked.to_batches()):
         found[batch.column(_ROW).to_numpy()] = True

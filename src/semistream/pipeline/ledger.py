@@ -115,8 +115,8 @@ class Ledger:
             if replaces is None or not former.startswith(replaces):
                 raise ForeignCheckpointError(
                     f"{self.root} belongs to query {former}, whose checkpoint is not the one that is there (query "
-                    f"{query}): Spark would begin anew and load rows again. Restore the checkpoint, or start with a new "
-                    f"state directory and an empty table; if only new rows come in, use --replaces {former[:8]}"
+                    f"{query}): Spark would begin anew and load rows again. Restore the checkpoint, or start with a "
+                    f"new state directory and an empty table; if only new rows come in, use --replaces {former[:8]}"
                 )
             path.unlink()
             for part in ("batches", "pins"):  # of the query that is gone; its numbers begin again

@@ -4,7 +4,8 @@ Memory is divided so that a row's expected time in all lookups together is least
 small master is held whole, the rest goes where it saves most. Lookups that stand side by side and do not need each
 other's columns are put in the order that costs least: one that takes time t and lets a share p of its rows go on comes
 before another when t / (1 − p) is smaller, the rule for filters; those that let all rows through come last, quickest
-first. Shares are those of the batches so far.
+first. Shares are those of the batches so far. Where a row that several masters lack would fare differently, the
+strictest comes first, so that cost never decides what becomes of a row: fail, redirect, drop, hold.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from semistream.stores import MasterStore
 
 _UNITS = 32  # in which memory is divided
 _STREAM_ROW = 64  # bytes of a row that waits, as far as the planner is concerned
+_STRICT = ("fail", "redirect", "drop", "hold")
 _PASSES = 0.95  # of the rows, when nothing is known of a lookup that lets some go
 
 
@@ -40,7 +42,7 @@ class Asked:
         """Expected seconds a row and the algorithm; infinitely many when the memory is too small."""
         schema = stream_schema(self.store, _STREAM_ROW)
         on = dict(zip(self.store.key, self.store.key, strict=True))
-        columns = [] if self.store.rows == 0 else self.columns
+        columns: Sequence[str] | None = [] if self.store.rows == 0 else self.columns
         plan = JoinPlan.make(schema, self.store.schema, self.store.codec, on, "left", columns, suffix="_master")
         try:
             choice = choose_algorithm(
@@ -82,10 +84,10 @@ def divide(asked: Sequence[Asked], memory: int, tasks: int) -> dict[str, Share]:
     costs = [[one.seconds(units * unit, tasks) for units in range(1, _UNITS + 1)] for one in free]
     # best[u]: the least time of the lookups so far in u units, and how they divide them
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
-    for one in costs:
+    for cost in costs:
         following: dict[int, tuple[float, list[int]]] = {}
         for used, (time, taken) in best.items():
-            for units, (seconds, _) in enumerate(one, 1):
+            for units, (seconds, _) in enumerate(cost, 1):
                 total = used + units
                 if total <= _UNITS and seconds < math.inf and time + seconds < following.get(total, (math.inf, []))[0]:
                     following[total] = (time + seconds, [*taken, units])
@@ -133,11 +135,12 @@ def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
 
 
 def _cheapest_first(run: list[Lookup], shares: Mapping[str, Share], passing: Mapping[str, float]) -> list[Lookup]:
-    def rank(step: Lookup) -> tuple[float, float]:
+    def rank(step: Lookup) -> tuple[int, float, float]:
         seconds = shares[step.name].seconds
         lets_go = step.on_miss in ("drop", "redirect", "hold")
         share = passing.get(step.name, _PASSES) if lets_go else 1.0
-        return (seconds / (1 - share) if share < 1 else math.inf, seconds)
+        strict = _STRICT.index(step.on_miss) if step.on_miss in _STRICT else len(_STRICT)
+        return (strict, seconds / (1 - share) if share < 1 else math.inf, seconds)
 
     return sorted(run, key=rank)
 
@@ -153,7 +156,7 @@ def described(steps: Sequence[Step], shares: Mapping[str, Share]) -> list[str]:
                 f"{format_bytes(share.memory_bytes)}, misses: {step.on_miss}"
             )
         elif isinstance(step, Deduplicate):
-            lines.append(f"deduplicate by {', '.join(step.key)} in {format_bytes(shares[SEEN].memory_bytes)}")
+            lines.append(f"deduplicate by {', '.join(step.key)}")
         else:
             lines.append(str(step))
     return lines

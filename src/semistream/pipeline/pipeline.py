@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -108,7 +108,7 @@ class Pipeline:
         if hasattr(self.source, "schema"):
             from semistream.spark.enrich import arrow_schema
 
-            return arrow_schema(self.source)[0]
+            return arrow_schema(cast("DataFrame", self.source))[0]
         return None
 
     def check(self) -> list[str]:
@@ -175,9 +175,9 @@ class Pipeline:
             ledger.owned_by(query_of(self.checkpoint), replaces=replaces)
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(
-                f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), and batches up to {ledger.last(BATCHES)} were "
-                "loaded under it: Spark would begin anew and load rows again. Restore it, or start with a new state "
-                "directory and an empty table; if only new rows come in, use --replaces with the id in "
+                f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), and {ledger.last(BATCHES)} is the last batch "
+                "that was loaded under it: Spark would begin anew and load rows again. Restore it, or start with a new "
+                "state directory and an empty table; if only new rows come in, use --replaces with the id in "
                 f"{self.state / 'owner.json'}"
             )
 
@@ -187,21 +187,9 @@ class Pipeline:
             if isinstance(step, Lookup):
                 store = MasterStore.open(step.store)
                 asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory))
-            elif isinstance(step, Deduplicate):
-                if seen is not None:
-                    asked.append(Asked(SEEN, seen.store, (), "auto", step.memory or "64MB"))
-                else:
-                    return {**divide(asked_of(self.steps), self.memory, tasks), SEEN: Share(0, 0.0, "")}
+            elif isinstance(step, Deduplicate) and seen is not None:
+                asked.append(Asked(SEEN, seen.store, (), "auto", step.memory))
         return divide(asked, self.memory, tasks)
-
-
-def asked_of(steps: Sequence[Step]) -> list[Asked]:
-    """The lookups as the planner sees them."""
-    return [
-        Asked(step.name, MasterStore.open(step.store), step.columns, step.algorithm, step.memory)
-        for step in steps
-        if isinstance(step, Lookup)
-    ]
 
 
 class Running:
@@ -240,10 +228,10 @@ class Running:
         source = self.pipeline.source
         if isinstance(source, Source):
             return source.read(self.spark)
-        frame = source if hasattr(source, "writeStream") else source(self.spark)  # type: ignore[operator]
+        frame = cast("DataFrame", source) if hasattr(source, "writeStream") else source(self.spark)
         if not getattr(frame, "isStreaming", False):
             raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
-        return frame  # type: ignore[return-value]
+        return frame
 
     def _open_seen(self) -> SeenKeys | None:
         step = next((step for step in self.pipeline.steps if isinstance(step, Deduplicate)), None)
@@ -366,7 +354,6 @@ class Running:
         rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
         if rows.num_rows == 0:
             return None
-        self.spark.conf.set("spark.sql.session.timeZone", self.spark.conf.get("spark.sql.session.timeZone"))
         return self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
 
     def wait(self, seconds: float | None = None) -> None:

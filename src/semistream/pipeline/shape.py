@@ -16,6 +16,7 @@ from semistream.pipeline.held import EXPIRED, SINCE, TIME, key_column
 from semistream.pipeline.order import SEEN, Share
 from semistream.pipeline.staging import FACT, KEYS, UNRESOLVED, Route, Stage
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
+from semistream.spark.frames import quoted
 from semistream.stores import MasterStore
 from semistream.stores.manifest import Manifest
 
@@ -130,12 +131,12 @@ class Shape:
 
         frame = self.frame(frame, versions, ledger.root / "seen" if self.deduplicates else None)
         bad = F.col(names.ROUTE) == names.QUARANTINE
-        record: Any = F.to_json(F.struct(*[F.col(frames.quoted(name)) for name in self.original]))
+        record: Any = F.to_json(F.struct(*[F.col(quoted(name)) for name in self.original]))
         if names.BROKEN in frame.columns:
             record = F.coalesce(F.col(names.BROKEN), record)
         frame = frame.withColumn(names.RECORD, F.when(bad, F.substring(record, 1, frames.MOST_FIELD_BYTES)))
         wanted = list(dict.fromkeys([*self.taken.values(), *self.original, *self.hidden, names.RECORD]))
-        frame = frame.select(*[F.col(frames.quoted(name)) for name in wanted if name in frame.columns])
+        frame = frame.select(*[F.col(quoted(name)) for name in wanted if name in frame.columns])
         return frame, self._stage(frame, ledger, warehouse, job, started)
 
     def _stage(self, frame: DataFrame, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:

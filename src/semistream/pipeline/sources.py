@@ -181,7 +181,7 @@ def _cannot_load(kind: str, error: Exception) -> str:
     first = str(error).partition("\n")[0]
     if kind == "kafka":
         return (
-            "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's version (set "
-            f"spark.jars.packages): {first}"
+            "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's version "
+            f"(set spark.jars.packages): {first}"
         )
     return f"format={kind!r} cannot be read: {first}"

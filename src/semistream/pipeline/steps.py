@@ -176,7 +176,7 @@ def assign_keys(
         raise ArgumentError(f"unknown_key={unknown_key!r} must be a whole number, such as -1")
     if infer_members and as_of is not None:
         raise ArgumentError("infer_members=True makes members of no time; leave as_of= or infer_members= out")
-    surrogate = Dimension.open(dimension).surrogate
+    surrogate = Dimension.open(dimension).shape.surrogate
     return Lookup(
         store=Path(dimension),
         on=key_mapping(on),

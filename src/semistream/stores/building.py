@@ -16,7 +16,7 @@ from semistream.errors import ArgumentError, StoreError
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores import device as devices
-from semistream.stores.manifest import Manifest, SegmentEntry
+from semistream.stores.manifest import Manifest, SegmentEntry, checked_properties
 from semistream.stores.paged import MasterStore, Progress, row_schema
 from semistream.stores.segment import SegmentWriter, check_page_bytes
 from semistream.stores.sorting import Block, sort_blocks
@@ -97,6 +97,7 @@ def build(
     replace: bool,
     progress: Progress | None,
     hash_bits: int,
+    properties: dict[str, str] | None = None,
 ) -> MasterStore:
     """See `MasterStore.build`."""
     check_page_bytes(page_bytes)
@@ -112,7 +113,7 @@ def build(
 
         spark = importlib.import_module("semistream.spark.building")
         built: MasterStore = spark.build(source, path, key, columns, page_bytes, replace=replace, hash_bits=hash_bits)
-        return built
+        return built.apply(properties=properties) if properties else built
     opened = open_source(source, with_keys(key, columns))
     schema = stored_schema(opened.schema, key, None)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
@@ -136,7 +137,7 @@ def build(
             if progress is not None:
                 progress("write pages", writer.rows, seen - packer.null_keys)
         entry = writer.finish("base")
-    return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous)
+    return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous, properties)
 
 
 def _expected(rows: int | None) -> int:
@@ -153,6 +154,7 @@ def publish_build(
     entries: list[SegmentEntry],
     null_keys: int,
     previous: Manifest | None,
+    properties: dict[str, str] | None = None,
 ) -> MasterStore:
     """Publish freshly written bases as a version and open it."""
     largest = max(entries, key=lambda entry: entry.bytes)
@@ -172,6 +174,7 @@ def publish_build(
         segments=tuple(entries),
         null_keys=null_keys,
         device=costs,
+        properties={**(previous.properties if previous else {}), **checked_properties(properties)},
     )
     manifest.publish(path)
     return MasterStore.open(path)

@@ -14,13 +14,14 @@ import re
 import time
 import uuid
 import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from semistream.errors import ConcurrentWriteError, CorruptStoreError, StoreNotFoundError
+from semistream.errors import ArgumentError, ConcurrentWriteError, CorruptStoreError, StoreNotFoundError
 
 FORMAT = 1
 _NAME = re.compile(r"version-(\d{6}|[1-9]\d{6,})\.json")  # as publish writes it: at least six digits
@@ -47,7 +48,7 @@ class Manifest:
 
     version: int
     parent: int | None
-    change: str  # build, upsert, delete or compact
+    change: str  # build, upsert, delete, apply (both), properties, merge or compact
     created: float
     schema: pa.Schema
     key: tuple[str, ...]
@@ -57,6 +58,7 @@ class Manifest:
     segments: tuple[SegmentEntry, ...]
     null_keys: int = 0
     device: dict[str, float] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
 
     def next(self, change: str, **changes: Any) -> Manifest:
         """The manifest after a change."""
@@ -133,6 +135,15 @@ def publish_new(target: Path, text: str) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(target.parent)
+
+
+def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Properties as they are kept: text to text."""
+    given = dict(properties or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ArgumentError(f"properties: {name!r}: {value!r} is not usable; names and values are texts")
+    return given
 
 
 def private(path: str, flags: int) -> int:

@@ -17,7 +17,7 @@ deltas, a code is looked up in exactly one level, the newest that lists it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
 from semistream.stores.asked import key_columns
-from semistream.stores.levels import Levels, wanted
+from semistream.stores.levels import Level, Levels, wanted
 from semistream.stores.manifest import Manifest
 from semistream.stores.reading import DEFAULT_BUFFER, PageReader, Pages
 from semistream.stores.segment import Segment
@@ -74,12 +74,13 @@ class MasterStore:
         replace: bool = False,
         progress: Progress | None = None,
         hash_bits: int = 64,
+        properties: Mapping[str, str] | None = None,
     ) -> MasterStore:
         """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
         any size.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
-        as a new version of a store that is there already.
+        as a new version of a store that is there already. ``properties`` are texts that stay with the store.
         """
         from semistream.stores import building
 
@@ -93,6 +94,7 @@ class MasterStore:
             replace=replace,
             progress=progress,
             hash_bits=hash_bits,
+            properties=None if properties is None else dict(properties),
         )
 
     @property
@@ -114,6 +116,11 @@ class MasterStore:
     def rows(self) -> int:
         """Rows of this version."""
         return self.manifest.rows
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What its users keep with the rows of this version (see `apply`)."""
+        return dict(self.manifest.properties)
 
     @property
     def page_bytes(self) -> int:
@@ -279,6 +286,10 @@ class MasterStore:
         for level in self._levels.all:
             yield level.first_page, level.firsts
 
+    def delta_levels(self) -> list[Level]:
+        """The levels of the updates since the base, newest last."""
+        return self._levels.all[1:]
+
     def page_rows(self, reader: PageReader, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
         """Rows of the pages [first, last), which must be of one level, as `scan_rows` gives them."""
         from semistream.kernels import pages as kernels
@@ -361,17 +372,34 @@ class MasterStore:
 
     # -- changing --------------------------------------------------------------------------------------------------
 
-    def upsert(self, source: Any) -> MasterStore:
-        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
+    def apply(
+        self, upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
+    ) -> MasterStore:
+        """Upserts, deletions and properties as one new version: readers see all of it or nothing.
+
+        ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
+        are texts that are added to those there are; they stay with the store until they are given anew.
+        """
         from semistream.stores import updating
 
-        return updating.upsert(self, source)
+        return updating.apply(self, upserts, deletes, properties)
+
+    def upsert(self, source: Any) -> MasterStore:
+        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
+        return self.apply(upserts=source)
 
     def delete(self, keys: Any) -> MasterStore:
         """Remove all rows of these keys; returns the store at its new version."""
+        return self.apply(deletes=keys)
+
+    def merge_deltas(self, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
+        """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
+
+        The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
+        """
         from semistream.stores import updating
 
-        return updating.delete(self, keys)
+        return updating.merge_deltas(self, at_most, memory)
 
     def compact(self, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
         """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""

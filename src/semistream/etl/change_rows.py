@@ -1,0 +1,140 @@
+"""The form that changes have: rows in order with an operation each, and the records that are none.
+
+Every reader (Debezium, JSON lines, CSV, Parquet) hands its columns to `assemble`, which tells good records from bad.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.errors import ArgumentError, BadRecordsError
+
+Bad = dict[int, str]  # row: reason
+OP = "_op"
+TIME = "_time"  # when the source made the change, where it is known
+OPS = ("insert", "update", "upsert", "delete", "truncate")
+Place = Callable[[int], tuple[str, int, str]]  # row → source, line, record
+WORDS = {
+    **dict.fromkeys(("i", "c", "insert", "create"), "insert"),
+    **dict.fromkeys(("u", "update"), "update"),
+    **dict.fromkeys(("r", "upsert", "read"), "upsert"),
+    **dict.fromkeys(("d", "delete"), "delete"),
+    **dict.fromkeys(("t", "truncate"), "truncate"),
+}
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A record that cannot be applied: where it stood, why, and all of it."""
+
+    source: str
+    line: int
+    reason: str
+    record: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes in order, oldest first: `OP`, `TIME`, and the columns asked for; with a delete only the key counts.
+
+    ``truncated``: before the first of them the table was emptied. ``records`` is how many were read.
+    """
+
+    rows: pa.Table
+    rejects: list[Reject] = field(default_factory=list)
+    records: int = 0
+    truncated: bool = False
+
+    def with_rejects(self, rejects: Sequence[Reject]) -> Changes:
+        """The same with records that were bad before they could be read."""
+        return replace(self, rejects=[*rejects, *self.rejects], records=self.records + len(rejects))
+
+    def check(self, max_bad_rate: float | None) -> None:
+        """Raise when too many records were bad."""
+        if max_bad_rate is None:
+            return
+        if not 0 <= max_bad_rate <= 1:
+            raise ArgumentError(f"max_bad_rate={max_bad_rate} must be from 0 to 1, such as 0.01 for one in a hundred")
+        if len(self.rejects) > max_bad_rate * self.records:
+            first = self.rejects[0]
+            raise BadRecordsError(
+                f"{len(self.rejects):,} of {self.records:,} records are bad, more than max_bad_rate={max_bad_rate} "
+                f"allows; nothing was applied. The first: {first.source}, line {first.line}: {first.reason}",
+                self.rejects,
+            )
+
+
+def change_schema(columns: pa.Schema) -> pa.Schema:
+    """The schema of change rows for these columns."""
+    head = [pa.field(OP, pa.string()), pa.field(TIME, pa.timestamp("us", "UTC"))]
+    return pa.schema([*head, *(item.with_nullable(True) for item in columns)])
+
+
+def assemble(
+    columns: Mapping[str, pa.Array],
+    schema: pa.Schema,
+    key: Sequence[str],
+    words: Sequence[object],
+    place: Place,
+    *,
+    bad: Bad,
+    wrong: Mapping[str, Bad],
+    times: pa.Array | None = None,
+    order: pa.Array | None = None,
+) -> Changes:
+    """Changes from columns; what cannot be one becomes a reject that says why.
+
+    ``bad`` are rows that are bad whatever they hold, ``wrong`` the values that do not fit a column: with a delete
+    only those of the key count. ``order`` sorts the rows; equal ones, and without it all, stay as they come.
+    """
+    ops = [WORDS.get(str(word).lower()) for word in words]
+    reasons = dict(bad)
+    for row, (op, word) in enumerate(zip(ops, words, strict=True)):
+        if op is None and row not in reasons:
+            reasons[row] = f"its operation {word!r} is none of {', '.join(OPS)}"
+    for name in schema.names:
+        for row, reason in wrong.get(name, {}).items():
+            if ops[row] != "truncate" and (name in key or ops[row] != "delete"):
+                reasons.setdefault(row, reason)
+    for name in key:
+        for row in _nulls(columns[name]):
+            if ops[row] != "truncate":
+                reasons.setdefault(row, f"key column {name!r} is NULL")
+    if order is not None:
+        for row in _nulls(order):
+            reasons.setdefault(row, "the column that orders the changes is NULL")
+    good = np.setdiff1d(np.arange(len(ops)), np.fromiter(reasons, np.int64, len(reasons)))
+    if order is not None:
+        ranks = pc.rank(order, tiebreaker="dense").to_numpy()
+        good = good[np.argsort(ranks[good], kind="stable")]
+    emptied = [at for at, row in enumerate(good) if ops[row] == "truncate"]
+    good = good[emptied[-1] + 1 :] if emptied else good
+    made = change_schema(schema)
+    stamps = times if times is not None else pa.nulls(len(ops), made.field(TIME).type)
+    arrays = [pa.array(ops, pa.string()), stamps, *(columns[name] for name in schema.names)]
+    rejects = [_reject(place(row), reasons[row]) for row in sorted(reasons)]
+    return Changes(pa.Table.from_arrays(arrays, schema=made).take(pa.array(good)), rejects, len(ops), bool(emptied))
+
+
+def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
+    """Bad records as JSON lines, added to those of earlier runs."""
+    if rejects:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in rejects)
+
+
+def _nulls(column: pa.Array) -> list[int]:
+    found: list[int] = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+def _reject(place: tuple[str, int, str], reason: str) -> Reject:
+    source, line, record = place
+    return Reject(source, line, reason, record)
