@@ -88,7 +88,7 @@ WRONG = [
     ('on = { product = "id" }', 'on = { produkt = "id" }', 17, "there is no column 'produkt' here"),
     ('columns = ["price"]', 'columns = ["prize"]', 18, "'prize'"),
     ('on_miss = "hold"', 'on_miss = "wait"', 19, "on_miss='wait' is not known; choose one of 'null', 'drop'"),
-    ('hold_for = "2 hours"', 'hold_for = "2 moons"', 20, "'2 moons' is not known"),
+    ('hold_for = "2 hours"', 'hold_for = "2 moons"', 20, "hold_for='2 moons' is no length of time"),
     ('hold_for = "2 hours"', 'hold = "2 hours"', 20, "a lookup has no setting 'hold'; it has on, columns"),
     ('keep = "quantity > 0"', 'keep = "quantity > "', 23, "is no expression in Spark SQL"),
     ('keep = "quantity > 0"', 'keep = "amount > 0"', 23, "there is no column 'amount' here"),

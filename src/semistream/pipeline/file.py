@@ -127,7 +127,8 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         )
         made.check()
     except StepError as error:
-        raise lines.error("step", error.number, error.word, error.message) from error
+        word = error.word if error.word in body["step"][error.number] else next(iter(body["step"][error.number]))
+        raise lines.error("step", error.number, word, error.message) from error
     except (SemistreamError, TypeError) as error:
         word = next((word for word in _TOP if f"{word}=" in str(error)), "")
         raise lines.error("", 0, word, str(error)) from error

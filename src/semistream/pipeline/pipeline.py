@@ -90,7 +90,7 @@ class Pipeline:
         self.new_columns = new_columns
         check_state(self.state)
         if trigger is not None:
-            seconds_of(trigger)
+            seconds_of(trigger, "trigger")
         if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
             raise ArgumentError(f"max_bad_rate={max_bad_rate!r} must be between 0 and 1, for example 0.01")
         if new_columns not in ("refuse", "ignore"):
@@ -175,8 +175,8 @@ class Pipeline:
             ledger.owned_by(query_of(self.checkpoint), replaces=replaces)
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(
-                f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), and {ledger.last(BATCHES)} is the last batch "
-                "that was loaded under it: Spark would begin anew and load rows again. Restore it, or start with a new "
+                f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), with which batches up to "
+                f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load rows again. Restore it, or start with a new "
                 "state directory and an empty table; if only new rows come in, use --replaces with the id in "
                 f"{self.state / 'owner.json'}"
             )
@@ -190,6 +190,10 @@ class Pipeline:
             elif isinstance(step, Deduplicate) and seen is not None:
                 asked.append(Asked(SEEN, seen.store, (), "auto", step.memory))
         return divide(asked, self.memory, tasks)
+
+
+class _EndedError(Exception):
+    """Raised in a batch that has not begun when the pipeline ends: Spark gives it again at the next start."""
 
 
 class Running:
@@ -215,6 +219,7 @@ class Running:
         self._told = told or (lambda _: None)
         self._replaces = replaces
         self._lock = threading.Lock()
+        self._ending = False
         self._frame = self._read()
         self._originals = [name for name in self._frame.columns if not name.startswith("_ss_")]
         self._seen = self._open_seen()
@@ -311,6 +316,8 @@ class Running:
         """One batch of Spark's."""
         try:
             with self._lock:
+                if self._ending:
+                    raise _EndedError
                 query = query_of(self.pipeline.checkpoint)
                 if self.last is None or self.last.writes.query != query:
                     self.ledger.owned_by(query, replaces=self._replaces)
@@ -369,7 +376,7 @@ class Running:
 
     def _raise(self) -> None:
         failure = self.query.exception()
-        if failure is None:
+        if failure is None or isinstance(self.error, _EndedError):
             return
         if isinstance(self.error, SemistreamError):
             raise self.error
@@ -378,9 +385,11 @@ class Running:
     def stop(self) -> None:
         """End the stream and give the state back."""
         try:
-            if self.query is not None and self.query.isActive:
-                with self._lock:  # not in the middle of a batch
-                    self.query.stop()
+            self._ending = True
+            with self._lock:  # a batch that has begun is finished
+                pass
+            if self.query is not None:
+                self.query.stop()
         finally:
             self.ledger.close()
 

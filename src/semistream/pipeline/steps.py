@@ -128,8 +128,7 @@ def lookup(
         )
     if as_of is not None and on_miss == "infer":
         raise ArgumentError("on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of=")
-    if hold_for:
-        seconds_of(hold_for)
+    seconds_of(hold_for, "hold_for")
     return Lookup(
         store=Path(store),
         on=key_mapping(on),
@@ -229,10 +228,12 @@ def select(*columns: str, **renamed: str) -> Select:
     return Select(chosen)
 
 
-def seconds_of(time: str) -> float:
+def seconds_of(time: str, name: str = "time") -> float:
     """ "2 hours" in seconds."""
-    if time in ("every_batch", "never"):
-        raise ArgumentError(f"{time!r} is no length of time; give one such as '2 hours'")
-    found = refresh_seconds(time)
-    assert found is not None
+    try:
+        found = refresh_seconds(time)
+    except ArgumentError:
+        found = None
+    if not found:
+        raise ArgumentError(f"{name}={time!r} is no length of time; give one such as '2 hours'")
     return found
