@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, StoreError
+from semistream.etl.arrays import distinct
 from semistream.etl.change_rows import OP, TIME, Changes, Reject
 from semistream.etl.publishing import Token, check_token, merged, publish, token_property, was_applied
 from semistream.etl.shape import (
@@ -154,14 +155,17 @@ class Dimension:
         if as_of is not None and (not self.shape.history or as_of not in table.column_names):
             raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
         columns = key_columns(table, self.store.schema, self.key)
+        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        members = asked
 
         def change(newest: MasterStore) -> MasterStore:
-            return _written(newest, infer(newest, self.shape, columns), None)
+            nonlocal members
+            members, work = infer(newest, self.shape, asked)
+            return _written(newest, work, None)
 
-        self.store = publish(self.store, change)
+        self.store = merged(publish(self.store, change))
         times = None if as_of is None else table.column(as_of).combine_chunks()
-        found = surrogates(self.store, self.shape, columns, times)
-        self.store = merged(self.store)
+        found = surrogates(self.store, self.shape, columns, members, times)
         return table.append_column(self.shape.surrogate, found)
 
     def apply(

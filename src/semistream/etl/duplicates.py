@@ -93,8 +93,10 @@ class SeenKeys:
             by_value = pa.table({"value": table.column(order), "row": rows})
             rows = by_value.sort_by([("value", "ascending"), ("row", "ascending")])["row"].to_numpy()
         rows = rows[valid[rows]]
-        groups = self.store.codec.groups(columns)[rows]
-        return np.sort(rows[np.unique(groups, return_index=True)[1]])
+        groups = self.store.codec.groups(columns)
+        first = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+        first[groups[rows[::-1]]] = rows[::-1]  # of several assignments to one place the last stays
+        return np.sort(first[first >= 0])
 
     def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None) -> int:
         """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing."""
