@@ -360,6 +360,10 @@ def test_rows_for_the_warehouse(tmp_path: Path) -> None:
     table, complete = dimension.rows(since=start)
     assert (sorted(table["product"].to_pylist()), complete) == (["b", "b", "d"], False)
     assert dimension.rows(since=dimension.store.version)[0].num_rows == 0
+    at_start = dimension.rows(version=start)[0]
+    assert sorted(map(str, at_start["product"].to_pylist())) == ["None", "a", "b", "c"], "a version as it was"
+    between = dimension.rows(since=start, version=start + 1)[0]
+    assert between["product"].to_pylist() == ["b", "b"]
     dimension.store.vacuum(keep=1)
     assert dimension.rows(since=start)[1], "the versions between are gone: all of them"
 
