@@ -115,14 +115,14 @@ class SeenKeys:
             added = new.num_rows
             return newest.apply(new if added else None, properties=token_property(token))
 
-        self.store = self._kept_small(merged(publish(self.store, change)))
+        self.store = self._kept_small(publish(self.store, change))
         return added
 
     def _kept_small(self, store: MasterStore) -> MasterStore:
         """Updates list their keys in memory; when they take too much of it, they become part of the base."""
         listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
         if listed <= self.memory_bytes // 4:
-            return store
+            return merged(store)
         try:
             compacted = store.compact(self.memory_bytes)
         except ConcurrentWriteError:
