@@ -106,12 +106,11 @@ class KeyCodec:
     def groups(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
         """A number for each row, the same for equal real keys and only for these; NULL counts as a value here."""
         numbers = np.zeros(len(columns[0]), np.int64)
-        for column in self._comparable(columns):
+        for position, column in enumerate(self._comparable(columns)):
             part = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy().astype(np.int64)
-            both = numbers * (int(part.max(initial=0)) + 1) + part
-            numbers = np.unique(both, return_inverse=True)[1].astype(
-                np.int64
-            )  # small again, so that no product overflows
+            if position:  # dense again, so that no product overflows
+                part = np.unique(numbers * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+            numbers = part.astype(np.int64, copy=False)
         return numbers
 
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:

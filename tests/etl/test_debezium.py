@@ -224,6 +224,12 @@ def test_values_that_do_not_fit(kind: pa.DataType, value: Any) -> None:
     assert f"is no {kind}" in bad[0]
 
 
+def test_no_part_of_a_time_is_cut_off() -> None:
+    array, bad = array_of([1_000_000, 1_000_001], pa.field("x", pa.timestamp("ms")), ["ns", "ns"])
+    assert array.cast(pa.int64()).to_pylist() == [1, None]
+    assert bad == {1: "column 'x': 1000001 is no timestamp[ms], which counts ms"}
+
+
 def test_units_from_the_schema_and_from_the_caller() -> None:
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us")), ("price", pa.decimal128(9, 2))])
     after = {"id": 1, "at": MS, "price": base64.b64encode((150).to_bytes(2, "big")).decode()}

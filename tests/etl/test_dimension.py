@@ -241,6 +241,15 @@ def test_a_member_deleted_before_it_was_seen(tmp_path: Path) -> None:
     assert versions(dimension)[:2] == [("a", None, 5, 1, 1.0, False), ("b", 1, 5, 3, 1.0, False)]
 
 
+def test_a_version_that_never_held_is_not_assigned(tmp_path: Path) -> None:
+    dimension = make(tmp_path, history=True, time=pa.int64())
+    dimension.apply(timed(("insert", "a", 1.0, 10), ("insert", "b", 1.0, 10)), effective="at")
+    dimension.apply(timed(("delete", "a", None, 10), ("delete", "b", None, 10)), effective="at")
+    dimension.apply(timed(("insert", "a", 2.0, 20)), effective="at")
+    asked = pa.table({"product": ["a", "a", "b"], "at": [15, 25, 15]})
+    assert dimension.assign(asked, as_of="at")["sk"].to_pylist() == [3, 3, 2]
+
+
 @pytest.mark.parametrize(
     "time",
     [pa.timestamp("us", "UTC"), pa.timestamp("ms"), pa.timestamp("ns", "Europe/Berlin"), pa.date32(), pa.date64()],
@@ -360,6 +369,10 @@ def test_rows_for_the_warehouse(tmp_path: Path) -> None:
     table, complete = dimension.rows(since=start)
     assert (sorted(table["product"].to_pylist()), complete) == (["b", "b", "d"], False)
     assert dimension.rows(since=dimension.store.version)[0].num_rows == 0
+    at_start = dimension.rows(version=start)[0]
+    assert sorted(map(str, at_start["product"].to_pylist())) == ["None", "a", "b", "c"], "a version as it was"
+    between = dimension.rows(since=start, version=start + 1)[0]
+    assert between["product"].to_pylist() == ["b", "b"]
     dimension.store.vacuum(keep=1)
     assert dimension.rows(since=start)[1], "the versions between are gone: all of them"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count, pairwise
 
 import pytest
@@ -26,7 +25,7 @@ class Numbers:
 
     def __call__(self, versions: list[Version]) -> list[Version]:
         made = [
-            one if one.surrogate is not None or one.mark else replace(one, surrogate=next(self.next))
+            one if one.surrogate is not None or one.mark else one._replace(surrogate=next(self.next))
             for one in versions
         ]
         have = [one.surrogate for one in made if one.surrogate is not None]
@@ -112,7 +111,7 @@ def test_the_same_changes_again_change_nothing(changes: dict[int, tuple[str, ...
 def test_the_same_values_make_no_version() -> None:
     versions = merge([], [Change(1, ("A",)), Change(5, ("A",))])
     assert versions == [Version(1, None, ("A",), None, (5,))]
-    split = merge([replace(versions[0], surrogate=7)], [Change(3, ("B",))])
+    split = merge([versions[0]._replace(surrogate=7)], [Change(3, ("B",))])
     assert [(v.valid_from, v.valid_to, v.values, v.surrogate) for v in split] == [
         (1, 3, ("A",), 7),
         (3, 5, ("B",), None),

@@ -1,6 +1,6 @@
 """Change a store while files may not grow past a limit, in a process of its own for each limit.
 
-Usage: python -m tests.stores.full_disk folder build|upsert|"many upserts"|compact|spill
+Usage: python -m tests.stores.full_disk folder build|upsert|apply|"many upserts"|merge|compact|spill
 """
 
 from __future__ import annotations
@@ -47,20 +47,30 @@ def compact(path: Path) -> MasterStore:
     return MasterStore.open(path).compact()
 
 
+def apply(path: Path) -> MasterStore:
+    return MasterStore.open(path).apply(table(100, 700), list(range(900, 950)), properties={"batch": "1"})
+
+
+def merge(path: Path) -> MasterStore:
+    return MasterStore.open(path).merge_deltas(at_most=1)
+
+
 CHANGES: dict[str, Callable[[Path], MasterStore]] = {
     "build": build,
     "spill": spill,
     "upsert": upsert,
+    "apply": apply,
     "many upserts": upsert_one,
+    "merge": merge,
     "compact": compact,
 }
 
 
 def prepare(path: Path, change: str) -> None:
-    if change in ("upsert", "compact"):
+    if change in ("upsert", "apply", "merge", "compact"):
         store = build(path)
-        if change == "compact":
-            store.upsert(table(0, 10))
+        if change in ("merge", "compact"):
+            store.upsert(table(0, 10)).upsert(table(500, 300)).upsert(table(0, 5))
     elif change == "many upserts":  # until the manifest is larger than a delta
         store = MasterStore.build(table(0, 10), path, key="k")
         for number in range(40):

@@ -429,7 +429,9 @@ def test_merged_updates(store: MasterStore) -> None:
     assert store.get(4)["v"].to_pylist() == ["v39"]
     assert store.rows == len(rows(store)) == store.compact().rows
     merges = [one["version"] for one in store.versions() if one["change"] == "merge"]
+    rewritten = [Manifest.load(store.path, version).segments[-1].rows for version in merges]
     assert 8 < len(merges) < 40
+    assert sum(rewritten) < 400, "a row is not rewritten with every merge"
     assert MasterStore.open(store.path, merges[0]).changed_since(merges[0] - 1).tolist() == []  # type: ignore[union-attr]
     with pytest.raises(ArgumentError, match="at_most=0"):
         store.merge_deltas(0)

@@ -57,16 +57,21 @@ def last_of_each(codec: KeyCodec, rows: pa.Table, more: Iterable[pa.Array] = ())
     groups = codec.groups([rows.column(item.name).combine_chunks() for item in codec.fields])
     for column in more:
         part = pc.dictionary_encode(column).indices.to_numpy().astype(np.int64)
-        groups = groups * (int(part.max(initial=0)) + 1) + part
-    last = np.unique(groups[::-1], return_index=True)[1]
-    return rows.take(pa.array(np.sort(len(groups) - 1 - last)))
+        groups = np.unique(groups * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+    last = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+    last[groups] = np.arange(len(groups))  # of several assignments to one place the last stays
+    return rows.take(pa.array(np.sort(last)))
 
 
 def distinct(store: MasterStore, keys: pa.Table) -> pa.Table:
-    """Each key once, in order, without those that hold a NULL."""
+    """Each key once, without those that hold a NULL."""
     valid = store.codec.encode(columns_of(keys, store.key))[1]
-    once = last_of_each(store.codec, keys.filter(pa.array(valid)))
-    return once.take(pc.sort_indices(once, [(name, "ascending") for name in store.key]))
+    return last_of_each(store.codec, keys if valid.all() else keys.filter(pa.array(valid)))
+
+
+def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Rows in the order of their keys."""
+    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in key]))
 
 
 def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.Array]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, StoreError
-from semistream.etl.change_rows import OP, TIME, Changes, Reject
+from semistream.etl.arrays import distinct
+from semistream.etl.change_rows import OP, TIME, Changes
 from semistream.etl.publishing import Token, check_token, merged, publish, token_property, was_applied
 from semistream.etl.shape import (
     DIMENSION,
@@ -39,7 +40,7 @@ from semistream.etl.shape import (
     OBSERVED,
     VALID_FROM,
     VALID_TO,
-    Counts,
+    DimensionChange,
     Shape,
     Work,
     unknown_row,
@@ -47,15 +48,6 @@ from semistream.etl.shape import (
 from semistream.stores import MasterStore
 from semistream.stores.asked import key_columns
 from semistream.stores.reading import PageReader
-
-
-@dataclass
-class DimensionChange(Counts):
-    """What `Dimension.apply` did; ``applied`` is False when the token's batch was there already."""
-
-    version: int = 0
-    applied: bool = True
-    rejects: list[Reject] = field(default_factory=list)
 
 
 class Dimension:
@@ -154,14 +146,17 @@ class Dimension:
         if as_of is not None and (not self.shape.history or as_of not in table.column_names):
             raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
         columns = key_columns(table, self.store.schema, self.key)
+        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        members = asked
 
         def change(newest: MasterStore) -> MasterStore:
-            return _written(newest, infer(newest, self.shape, columns), None)
+            nonlocal members
+            members, work = infer(newest, self.shape, asked)
+            return _written(newest, work, None)
 
-        self.store = publish(self.store, change)
+        self.store = merged(publish(self.store, change))
         times = None if as_of is None else table.column(as_of).combine_chunks()
-        found = surrogates(self.store, self.shape, columns, times)
-        self.store = merged(self.store)
+        found = surrogates(self.store, self.shape, columns, members, times)
         return table.append_column(self.shape.surrogate, found)
 
     def apply(
@@ -219,27 +214,27 @@ class Dimension:
         schema, needed = (self.change_schema, self.key) if effective is None else self.with_time(effective)
         return plain_changes(changes, schema, needed, op=OP)
 
-    def rows(self, since: int | None = None) -> tuple[pa.Table, bool]:
+    def rows(self, since: int | None = None, version: int | None = None) -> tuple[pa.Table, bool]:
         """The dimension's rows for the warehouse: those of members that changed since a version, or all of them.
 
-        Says too whether these are all rows. A row is never taken away, and its surrogate key is its identity.
+        They are those of ``version``, by default of the newest, which `store` is then. Says too whether these are all
+        rows. A row is never taken away, and its surrogate key is its identity.
         """
         self.store = self.store.latest()
-        codes = None if since is None else self.store.changed_since(since)
+        store = self.store if version is None else MasterStore.open(self.path, version)
+        codes = None if since is None else store.changed_since(since)
+        names = [name for name in store.schema.names if name != OBSERVED]
         if codes is None:
-            batches = list(self.store.scan(self._shown()))
+            batches = list(store.scan(names))
         else:
-            found = self.store.match(codes, PageReader(self.store))
-            batches = [self.store.to_batch(codes[index], rows, self._shown()) for index, rows in found]
-        schema = pa.schema([self.store.schema.field(name) for name in self._shown()])
+            found = store.match(codes, PageReader(store))
+            batches = [store.to_batch(codes[index], rows, names) for index, rows in found]
+        schema = pa.schema([store.schema.field(name) for name in names])
         table = pa.Table.from_batches(batches, schema)
         table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))
         if codes is None:
             table = pa.concat_tables([unknown_row(self.shape, schema), table])
         return table, codes is None
-
-    def _shown(self) -> list[str]:
-        return [name for name in self.store.schema.names if name != OBSERVED]
 
 
 def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:

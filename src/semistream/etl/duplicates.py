@@ -93,8 +93,10 @@ class SeenKeys:
             by_value = pa.table({"value": table.column(order), "row": rows})
             rows = by_value.sort_by([("value", "ascending"), ("row", "ascending")])["row"].to_numpy()
         rows = rows[valid[rows]]
-        groups = self.store.codec.groups(columns)[rows]
-        return np.sort(rows[np.unique(groups, return_index=True)[1]])
+        groups = self.store.codec.groups(columns)
+        first = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+        first[groups[rows[::-1]]] = rows[::-1]  # of several assignments to one place the last stays
+        return np.sort(first[first >= 0])
 
     def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None) -> int:
         """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing."""
@@ -113,14 +115,14 @@ class SeenKeys:
             added = new.num_rows
             return newest.apply(new if added else None, properties=token_property(token))
 
-        self.store = self._kept_small(merged(publish(self.store, change)))
+        self.store = self._kept_small(publish(self.store, change))
         return added
 
     def _kept_small(self, store: MasterStore) -> MasterStore:
         """Updates list their keys in memory; when they take too much of it, they become part of the base."""
         listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
         if listed <= self.memory_bytes // 4:
-            return store
+            return merged(store)
         try:
             compacted = store.compact(self.memory_bytes)
         except ConcurrentWriteError:

@@ -6,8 +6,6 @@ member's changes mean is decided by `history.merge`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +15,7 @@ from semistream.etl.arrays import (
     Numbers,
     distinct,
     groups_of,
+    in_order,
     ints,
     last_of_each,
     store_rows,
@@ -40,7 +39,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
             "name another column with effective="
         )
     latest = last_of_each(store.codec, changes, [times])
-    latest = latest.take(pc.sort_indices(latest, [(name, "ascending") for name in shape.key]))
+    latest = in_order(latest, shape.key)
     found = store.get(distinct(store, latest.select(list(shape.key))))
     groups = groups_of(store.codec, [found, latest], shape.key)
     values = value_groups(shape.attributes, [found, latest])
@@ -66,7 +65,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
             continue
         for place, one in enumerate(new):
             if one.surrogate is None and not one.mark:
-                new[place] = replace(one, surrogate=next_key)
+                new[place] = one._replace(surrogate=next_key)
                 next_key += 1
         _count(counts, old, new)
         made.extend((key_row[group], one) for one in new)

@@ -17,8 +17,8 @@ left: its first values count from the beginning of time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 # Observations that are remembered of a version, its first one and the newest; only a change that comes later than
 # so many unchanged observations could end too late.
@@ -26,16 +26,14 @@ MOST_OBSERVED = 256
 Values = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """From ``time`` on the member has these values; None: it is gone."""
 
     time: int
     values: Values | None
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """Values that hold in [valid_from, valid_to); None is open. A version without values is inferred.
 
     Without a surrogate key it is a new version, or, with an empty interval, the mark of a deletion whose member has
@@ -69,8 +67,7 @@ class Version:
         return begun and (self.valid_to is None or time < self.valid_to)
 
 
-@dataclass(frozen=True)
-class _Observation:
+class _Observation(NamedTuple):
     """A change, with the version that began with it: its surrogate key and, when it was deleted since, its values."""
 
     values: Values | None
@@ -146,12 +143,12 @@ def _versions(line: _Timeline) -> list[Version]:
             elif last is None:
                 leading.append(time)
             elif last.valid_to is None:
-                made[-1] = replace(last, valid_to=time)
+                made[-1] = last._replace(valid_to=time)
             else:
-                made[-1] = replace(last, observed=(*last.observed, time))
+                made[-1] = last._replace(observed=(*last.observed, time))
         elif last is not None and last.valid_to is None and _continues(last, seen):
             surrogate = last.surrogate if seen.surrogate is None else seen.surrogate
-            made[-1] = replace(last, surrogate=surrogate, observed=(*last.observed, time))
+            made[-1] = last._replace(surrogate=surrogate, observed=(*last.observed, time))
         else:
             made[-1:] = _closed(last, time)
             if open_left:
@@ -163,8 +160,10 @@ def _versions(line: _Timeline) -> list[Version]:
     if leading and not made:
         return [Version(leading[0], leading[0], None, None, tuple(leading[1:]))]
     if leading:
-        made[0] = replace(made[0], observed=(*leading, *made[0].observed))
-    return [replace(one, observed=_remembered(one.observed)) for one in made]
+        made[0] = made[0]._replace(observed=(*leading, *made[0].observed))
+    return [
+        one if len(one.observed) <= MOST_OBSERVED else one._replace(observed=_remembered(one.observed)) for one in made
+    ]
 
 
 def _own_twice(line: _Timeline, first: int) -> bool:
@@ -175,7 +174,7 @@ def _own_twice(line: _Timeline, first: int) -> bool:
 def _closed(last: Version | None, time: int) -> list[Version]:
     if last is None:
         return []
-    return [replace(last, valid_to=time) if last.valid_to is None else last]
+    return [last._replace(valid_to=time) if last.valid_to is None else last]
 
 
 def _continues(last: Version, seen: _Observation) -> bool:
@@ -185,6 +184,4 @@ def _continues(last: Version, seen: _Observation) -> bool:
 
 
 def _remembered(observed: tuple[int, ...]) -> tuple[int, ...]:
-    if len(observed) <= MOST_OBSERVED:
-        return observed
     return (observed[0], *observed[len(observed) - MOST_OBSERVED + 1 :])

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from semistream.etl.arrays import (
     columns_of,
-    distinct,
     groups_of,
+    in_order,
     ints,
     last_of_each,
     store_rows,
@@ -31,12 +31,12 @@ _FOREVER = np.iinfo(np.int64)
 # -- surrogate keys ----------------------------------------------------------------------------------------------------
 
 
-def infer(store: MasterStore, shape: Shape, keys: Sequence[pa.Array]) -> Work:
-    """Rows for the keys that have no member yet, numbered in the order of the keys."""
-    asked = distinct(store, pa.table(list(keys), names=list(shape.key)))
+def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, Work]:
+    """The members that distinct keys have, and rows for those that have none, numbered in the order of the keys."""
     found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *shape.validity] if shape.history else [])])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
     new = asked.filter(pa.array(~store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))))
+    new = in_order(new, shape.key)
     first = int(store.manifest.properties[NEXT])
     rows = store_rows(store.schema, new.num_rows, {name: new.column(name) for name in shape.key})
     numbers = pa.array(np.arange(first, first + new.num_rows))
@@ -46,15 +46,15 @@ def infer(store: MasterStore, shape: Shape, keys: Sequence[pa.Array]) -> Work:
         from semistream.etl.histories import beside_marks
 
         rows = beside_marks(store, shape, rows, marked)
-    return Work(rows, first + new.num_rows)
+    return pa.concat_tables([members, rows.select(members.column_names)]), Work(rows, first + new.num_rows)
 
 
-def surrogates(store: MasterStore, shape: Shape, keys: Sequence[pa.Array], times: pa.Array | None = None) -> pa.Array:
-    """The surrogate key of each row; see `Dimension.assign`."""
+def surrogates(
+    store: MasterStore, shape: Shape, keys: Sequence[pa.Array], found: pa.Table, times: pa.Array | None = None
+) -> pa.Array:
+    """The surrogate key of each row, from the members found; see `Dimension.assign`."""
     asked = pa.table(list(keys), names=list(shape.key))
     valid = store.codec.encode(keys)[1]
-    found = store.get(distinct(store, asked), [*shape.key, shape.surrogate, *shape.validity[:2]])
-    found = found.filter(pc.is_valid(found.column(shape.surrogate)))
     groups = groups_of(store.codec, [found, asked], shape.key)
     mine, theirs = groups[: found.num_rows], groups[found.num_rows :]
     result = np.full(asked.num_rows, shape.unknown_key, np.int64)
@@ -90,7 +90,7 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     gone = pc.equal(latest.column(OP), "delete")
     new = latest.filter(pc.invert(gone))
     found = store.get(latest.select(list(shape.key)))
-    new = new.take(pc.sort_indices(new, [(name, "ascending") for name in shape.key]))
+    new = in_order(new, shape.key)
     groups = groups_of(store.codec, [found, new], shape.key)
     row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
     row_of[groups[: found.num_rows]] = np.arange(found.num_rows)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
+from semistream.etl.change_rows import Reject
 
 VALID_FROM, VALID_TO, INFERRED, OBSERVED = "valid_from", "valid_to", "inferred", "observed"
 NEXT = "next_key"
@@ -54,6 +55,15 @@ class Counts:
     completed: int = 0
     unchanged: int = 0
     deletes_kept: int = 0
+
+
+@dataclass
+class DimensionChange(Counts):
+    """What `Dimension.apply` did; ``applied`` is False when the token's batch was there already."""
+
+    version: int = 0
+    applied: bool = True
+    rejects: list[Reject] = field(default_factory=list)
 
 
 @dataclass

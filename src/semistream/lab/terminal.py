@@ -61,6 +61,7 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
         ],
         "versions": store.versions(),
         "device": store.manifest.device,
+        "properties": store.properties,
     }
 
 
@@ -84,6 +85,7 @@ def show_facts(facts: dict[str, Any]) -> None:
         ["rows a key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
         ["rows left out", f"{keys['null_keys_left_out']:,} with a NULL key"],
     ]
+    lines += [[name, value] for name, value in facts["properties"].items()]
     for kind, name in (("cached", "page cache"), ("direct", "O_DIRECT")):
         if f"{kind}_request_seconds" in device:
             request, rate = 1e6 * device[f"{kind}_request_seconds"], 1e-6 / device[f"{kind}_byte_seconds"]
