@@ -80,7 +80,8 @@ def model_join(
             values = pa.array(filled, values.type)
         result = result.append_column(label, values)
     if status is not None:
-        result = result.append_column(status, pa.array(["unmatched" if at is None else "matched" for at in right]))
+        words = ["unmatched" if at is None else "matched" for at in right]
+        result = result.append_column(status, pa.array(words, pa.string()))
     return result
 
 

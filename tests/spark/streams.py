@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,18 @@ def wait_until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 def fails(pattern: str) -> Any:
     """The block must fail within Spark, with a message like this."""
     return pytest.raises(Exception, match=re.compile(pattern, re.DOTALL))
+
+
+def every_how(joined: dict[str, DataFrame], columns: list[str]) -> pa.Table:
+    """The results of all joins in one table (and one job), each row with the name of its join."""
+    from pyspark.sql.functions import col, lit
+
+    parts = []
+    for how, df in joined.items():
+        kinds = dict(joined["left"].dtypes)
+        filled = [col(c) if c in df.columns else lit(None).cast(kinds[c]).alias(c) for c in columns]
+        parts.append(df.select(lit(how).alias("how"), *filled))
+    return reduce(lambda a, b: a.unionByName(b), parts).toArrow()
 
 
 def column(table: pa.Table, name: str, by: str = "n") -> list[Any]:

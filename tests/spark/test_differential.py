@@ -7,7 +7,6 @@ import random
 import re
 import zlib
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from semistream import MasterStore
 from semistream.contracts import HOWS
 from semistream.joins import JOINS
 from semistream.spark import Metrics, enrich
-from tests.spark.streams import SMALL, frame, gather, stream, to_memory
+from tests.spark.streams import SMALL, every_how, frame, gather, stream, to_memory
 from tests.tables import assert_same_rows, model_join
 
 if TYPE_CHECKING:
@@ -82,18 +81,6 @@ def master_of(kind: str, copies: int) -> pa.Table:
             "day": pa.array([DAY + dt.timedelta(i) for i in range(count)], pa.date32()),
         }
     )
-
-
-def every_how(joined: dict[str, DataFrame], columns: list[str]) -> pa.Table:
-    """The results of all joins in one table (and one job), each row with the name of its join."""
-    from pyspark.sql.functions import col, lit
-
-    parts = []
-    for how, df in joined.items():
-        kinds = dict(joined["left"].dtypes)
-        filled = [col(c) if c in df.columns else lit(None).cast(kinds[c]).alias(c) for c in columns]
-        parts.append(df.select(lit(how).alias("how"), *filled))
-    return reduce(lambda a, b: a.unionByName(b), parts).toArrow()
 
 
 @pytest.fixture(scope="module")

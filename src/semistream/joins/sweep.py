@@ -224,7 +224,9 @@ class SweepJoin(Join):
             values[np.setdiff1d(hit_rows, left)] = 0
         if not self.output.sure:
             same = self.output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
-            values[np.setdiff1d(left, left[same])] = 1  # the cached group has this code, but no match
+            found = np.zeros(len(values), np.bool_)
+            found[left[same]] = True
+            values[left[~found[left]]] = 1  # the cached group has this code, but no match
             left, rows = left[same], rows[same]
         made = []
         if self.output.wants_rows:
