@@ -41,7 +41,8 @@ fi
 # certificates and start-up scripts, and the compiler for queries, which is larger than all the rest.
 packages=$(apt-get "${options[@]}" -qq --print-uris --no-install-recommends install -y "postgresql-$version" |
   sed -nE "s/^'[^']*' ([^_]+)_.*/\1/p" |
-  grep -vE '^(libllvm.*|.*perl.*|postgresql(-client)?-common|ssl-cert|netbase|ucf|locales|tzdata|lsb-base|debconf)$')
+  grep -vE '^(libllvm.*|.*perl.*|postgresql(-client)?-common|ssl-cert|netbase|ucf|locales|tzdata|lsb-base|debconf)$') ||
+  fail "apt-get cannot tell which packages PostgreSQL needs here (see above); install PostgreSQL and run this again"
 # shellcheck disable=SC2086 # one word a package
 (cd "$work/debs" && apt-get "${options[@]}" -qq download $packages) || fail "the download failed (see above)"
 for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/tree"; done

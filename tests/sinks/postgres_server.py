@@ -94,7 +94,7 @@ def _reachable(found: Path, place: Path) -> tuple[Path, dict[str, Any], dict[str
             unpacked = place / "programs"
     environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
     if unpacked is not None:
-        libraries = {str(path.parent) for path in (unpacked / "usr/lib").rglob("lib*.so*")}
+        libraries = {str(path.parent) for top in ("lib", "usr/lib") for path in (unpacked / top).rglob("lib*.so*")}
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(sorted(libraries))
     return found, who, environment
 

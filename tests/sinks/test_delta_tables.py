@@ -79,6 +79,16 @@ def test_half_a_batch_of_another_query(place: Place) -> None:
     assert place.open().check("shop", QUERY) == -1
 
 
+def test_a_table_that_has_the_batch_is_left_alone(place: Place) -> None:
+    """Also when its rows were staged again: what counts is the number, not the files."""
+    warehouse = prepared(place)
+    place.killed("warehouse.table_written", {"commit": batch_of(warehouse, 0).to_json()})
+    assert_same_rows(warehouse.read("sales"), sales(0))
+    before = DeltaTable(Path(place.root) / "sales").version()
+    assert place.open().commit(batch_of(warehouse, 0))
+    assert DeltaTable(Path(place.root) / "sales").version() == before
+
+
 def test_marks_outlive_a_checkpoint_of_the_log(place: Place) -> None:
     warehouse = prepared(place)
     batches = [batch_of(warehouse, number) for number in range(3)]

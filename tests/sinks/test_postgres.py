@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semistream.errors import ArgumentError, SchemaError, SemistreamError
-from semistream.sinks import MissingBatchesError, PostgresWarehouse, SinkError, _postgres_session
+from semistream.sinks import MissingBatchesError, PostgresWarehouse, SinkError, StaleWriterError, _postgres_session
 from tests.sinks.postgres_server import PASSWORD
 from tests.sinks.warehouses import QUERY, SALES, Place, batch_of, lost, model, prepared, sales
 from tests.tables import assert_same_rows
@@ -121,6 +121,36 @@ class TestFaults:
         assert_same_rows(warehouse.read("sales"), model(0)["sales"])
         assert warehouse.commit(batch)
         assert_same_rows(warehouse.read("sales"), model(0, 1)["sales"])
+
+    def test_another_run_commits_while_this_one_waits(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        warehouse = prepared(place)
+        twice = [batch_of(warehouse, 0), batch_of(warehouse, 0)]
+        lock = _postgres_session.Session.lock
+
+        def late(session: Any, name: str) -> None:
+            if len(twice) == 1:
+                assert place.open().commit(twice.pop())
+            lock(session, name)
+
+        monkeypatch.setattr(_postgres_session.Session, "lock", late)
+        with pytest.raises(StaleWriterError, match="another run wrote to the table while batch 0"):
+            warehouse.commit(twice.pop())
+        assert_same_rows(warehouse.read("sales"), sales(0))
+
+    def test_another_run_mirrors_while_this_one_waits(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = pa.table({"code": [1], "name": ["one"]})
+        lock, others = _postgres_session.Session.lock, [1]
+
+        def late(session: Any, name: str) -> None:
+            if "mirror" in name and others:
+                others.pop()
+                assert place.open().mirror("product", ["code"], rows, None, 1)
+            lock(session, name)
+
+        monkeypatch.setattr(_postgres_session.Session, "lock", late)
+        with pytest.raises(StaleWriterError, match="another run mirrored version 1"):
+            place.open().mirror("product", ["code"], rows, None, 1)
+        assert_same_rows(place.open().read("product"), rows)
 
     def test_another_run_holds_the_lock(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_postgres_session, "_LOCK_SECONDS", 1)

@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError
 from semistream.failpoints import reach
 from semistream.sinks import SinkError, StaleWriterError
 from semistream.sinks._marks import Marks, Streams, check_query, mirror_mark, stream_marks
+from semistream.sinks._parquet_files import absent, read_file
 from semistream.sinks._parquet_log import EMPTY, Content, State, load, publish
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
 from semistream.sinks.warehouse import (
@@ -188,11 +187,11 @@ class ParquetWarehouse:
         path, schema = self.place(table), decode_schema(there.schema)
         files: list[StagedFile] = []
         for file in there.files:
-            stays = _absent(_read_file(path, file, schema, columns=keys.column_names), keys)
+            stays = absent(read_file(path, file, schema, columns=keys.column_names), keys)
             if stays.all():
                 files.append(file)
             elif stays.any():
-                files.append(stage(path, _read_file(path, file, schema).filter(pa.array(stays)), schema))
+                files.append(stage(path, read_file(path, file, schema).filter(pa.array(stays)), schema))
         if rows.num_rows:
             files.append(stage(path, rows, rows.schema))
         return Content(there.schema, tuple(files))
@@ -225,32 +224,5 @@ def _content(root: Path, state: State, table: str) -> Content:
 def _read_table(root: Path, state: State, table: str) -> pa.Table:
     content = _content(root, state, table)
     schema = decode_schema(content.schema)
-    parts = [_read_file(root / table, file, schema) for file in content.files]
+    parts = [read_file(root / table, file, schema) for file in content.files]
     return pa.concat_tables(parts) if parts else schema.empty_table()
-
-
-def _read_file(root: Path, file: StagedFile, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file in the table's columns; one that the file is older than is NULL."""
-    path = staged_path(root, file)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    try:
-        found = pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"{path} is damaged: {error}") from error
-    if found.num_rows != file.rows:
-        raise SinkError(f"{path} is damaged: it has {found.num_rows} rows, and had {file.rows} when it was written")
-    there = set(found.column_names)
-    arrays = [
-        found.column(field.name).cast(field.type) if field.name in there else pa.nulls(file.rows, field.type)
-        for field in wanted
-    ]
-    return pa.table(arrays, schema=wanted)
-
-
-def _absent(rows: pa.Table, keys: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each row whether its key is none of ``keys``."""
-    numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
-    left = numbered.join(keys, keys.column_names, join_type="left anti", use_threads=False)
-    stays = np.zeros(rows.num_rows, np.bool_)
-    stays[left.column("__row").to_numpy()] = True
-    return stays

@@ -14,18 +14,17 @@ PostgresWarehouse(database 'shop' on db as etl, schema 'public')
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
 from semistream.sinks._marks import Find, Streams, check_query, mirror_mark, stream_marks, table_mark
-from semistream.sinks._postgres_session import Server, Session, composed, literal, names
-from semistream.sinks._postgres_types import arrow_type, check_name, csv_of, sql_types
+from semistream.sinks._postgres_session import Server, Session, literal, names
+from semistream.sinks._postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
+from semistream.sinks._postgres_types import arrow_type, check_name, sql_types
 from semistream.sinks._schemas import check_new_columns, check_schema
 from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, staged_path
 
@@ -33,25 +32,6 @@ if TYPE_CHECKING:
     from psycopg import sql
 
 _LEDGER = f"{RESERVED}_ledger"
-_CHUNK_ROWS = 16_384
-_COLUMNS = """
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod)
-    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = {schema} AND c.relname = {table} AND a.attnum > 0 AND NOT a.attisdropped
-    ORDER BY a.attnum"""
-# The n-th row that comes takes the place of the n-th that is there; whoever is left over is inserted or deleted.
-_MERGE = """
-    MERGE INTO {table} t USING (
-        SELECT o.__at, n.* FROM (
-            SELECT t.ctid AS __at, row_number() OVER (PARTITION BY {key_t} ORDER BY {order_t}) AS __o, {key_o}
-            FROM {table} t JOIN __keys k ON {same_k}
-        ) o FULL JOIN (
-            SELECT r.*, row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS __n FROM __rows r
-        ) n ON {same_o} AND o.__o = n.__n
-    ) s ON t.ctid = s.__at
-    WHEN MATCHED AND s.__n IS NULL THEN DELETE
-    WHEN MATCHED THEN UPDATE SET {sets}
-    WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"""
 
 
 class PostgresWarehouse:
@@ -103,7 +83,7 @@ class PostgresWarehouse:
             there = self._columns(session, table)
             if not there:
                 self._check_never_written(session, table)
-                session.run("CREATE TABLE {table} ({columns})", table=self._name(table), columns=_defined(wanted))
+                session.run("CREATE TABLE {table} ({columns})", table=self._name(table), columns=defined(wanted))
                 session.run(
                     "DELETE FROM {ledger} WHERE mark = {mark}",  # of a table of that name that was dropped
                     ledger=self._name(_LEDGER),
@@ -116,7 +96,7 @@ class PostgresWarehouse:
                 session.run(
                     "ALTER TABLE {table} ADD COLUMN {column}",
                     table=self._name(table),
-                    column=_defined({name: wanted[name]}),
+                    column=defined({name: wanted[name]}),
                 )
 
     def commit(self, batch: BatchWrites) -> bool:
@@ -157,7 +137,10 @@ class PostgresWarehouse:
                 )
             if now is not None and version <= now:
                 return False
-            self._merge(session, table, keys, rows)
+            exchange_rows(session, self._name(table), self._columns(session, table), keys, rows)
+            if now is None:  # from now on few keys change at a time, and are looked up
+                session.run("CREATE INDEX ON {table} ({key})", table=self._name(table), key=names(key))
+                session.run("ANALYZE {table}", table=self._name(table))
             session.set_marks(self._name(_LEDGER), {mirror_mark(table): version})
             reach("mirror.before_commit")
         reach("mirror.committed")
@@ -198,9 +181,7 @@ class PostgresWarehouse:
         return f"table {table!r} of {self.describe()}"
 
     def _columns(self, session: Session, table: str) -> dict[str, str]:
-        """Names and types, none when the table is not there. A text with a limit is a text."""
-        found = session.run(_COLUMNS, schema=literal(self.schema), table=literal(table)).fetchall()
-        return {name: "text" if kind.startswith("character varying") else kind for name, kind in found}
+        return columns_of(session, self.schema, table)
 
     def _find(self, session: Session) -> Find:
         """Look marks up, as they are now."""
@@ -261,64 +242,7 @@ class PostgresWarehouse:
             session.run("DELETE FROM {table}", table=self._name(write.table))
         for file in write.files:
             path = staged_path(self.place(write.table), file)
-            count = self._copy(session, self._name(write.table), write.schema.names, _batches(path, write.schema.names))
+            columns = write.schema.names
+            count = copy_rows(session, self._name(write.table), columns, batches_of(path, columns))
             if count != file.rows:
                 raise SinkError(f"{path} is damaged: it has {count} rows, and had {file.rows} when it was written")
-
-    def _copy(self, session: Session, table: sql.Composable, columns: list[str], rows: Iterator[pa.RecordBatch]) -> int:
-        statement = composed("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", table=table, columns=names(columns))
-        return session.copy(statement, (csv_of(batch) for batch in rows))
-
-    def _merge(self, session: Session, table: str, keys: pa.Table, rows: pa.Table) -> None:
-        from psycopg import sql
-
-        there = self._columns(session, table)
-        columns, key = rows.column_names, keys.column_names
-        for name, part in (("__keys", keys), ("__rows", rows)):
-            wanted = {column: there[column] for column in part.column_names}
-            session.run(
-                "CREATE TEMPORARY TABLE {name} ({columns}) ON COMMIT DROP",
-                name=sql.Identifier(name),
-                columns=_defined(wanted),
-            )
-            self._copy(session, sql.Identifier(name), part.column_names, iter(part.to_batches(_CHUNK_ROWS)))
-        session.run("ANALYZE __keys, __rows")
-        others = [name for name in columns if name not in key] or key
-        sets = [composed("{c} = s.{c}", c=sql.Identifier(name)) for name in columns]
-        session.run(
-            _MERGE,
-            table=self._name(table),
-            key=names(key, "r"),
-            order=names(others, "r"),
-            key_t=names(key, "t"),
-            order_t=names(others, "t"),
-            key_o=names(key, "k"),
-            same_k=_same(key, "t", "k"),
-            same_o=_same(key, "o", "n"),
-            sets=sql.SQL(", ").join(sets),
-            columns=names(columns),
-            values=names(columns, "s"),
-        )
-
-
-def _same(key: list[str], one: str, other: str) -> sql.Composable:
-    from psycopg import sql
-
-    pairs = [composed("{a} = {b}", a=sql.Identifier(one, name), b=sql.Identifier(other, name)) for name in key]
-    return sql.SQL(" AND ").join(pairs)
-
-
-def _defined(columns: dict[str, str]) -> sql.Composable:
-    """Names and types; the types are words of PostgreSQL's own."""
-    from psycopg import sql
-
-    return sql.SQL(", ").join(composed(f"{{name}} {kind}", name=sql.Identifier(name)) for name, kind in columns.items())
-
-
-def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(_CHUNK_ROWS, columns=columns):
-                yield batch.select(columns)  # they come in the file's order
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"{path} is damaged: {error}") from error
