@@ -94,6 +94,13 @@ class TestSecrets:
         for secret in (PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=""), "canary", "Päss"):
             assert secret not in text
 
+    @pytest.mark.parametrize("shown", [PASSWORD, quote(PASSWORD), quote(PASSWORD, safe="")])
+    def test_an_error_that_would_show_it(self, postgres: str, shown: str) -> None:
+        """None of libpq's does so far; should one, it is covered and not chained."""
+        server, error = _postgres_session.Server(postgres, 1), ValueError(f"bad {shown} here")
+        assert server._said(error) == "bad *** here"
+        assert server._clean(error) is None
+
     def test_the_error_names_host_and_database(self, tmp_path: Path) -> None:
         warehouse = PostgresWarehouse("host=127.0.0.1 port=1 dbname=shop user=etl", staging=tmp_path, connect_tries=2)
         with pytest.raises(
