@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
@@ -254,7 +255,7 @@ class TestTables:
             "short": (pa.uint16(), pa.int32(), [65535, None]),
             "int": (pa.uint32(), pa.int64(), [2**32 - 1, None]),
             "long": (pa.uint64(), pa.decimal128(20, 0), [2**64 - 1, None]),
-            "half": (pa.float16(), pa.float32(), [1.5, None]),
+            "half": (pa.float16(), pa.float32(), [np.float16(1.5), None]),
             "time": (pa.time64("us"), pa.time64("us"), [123_456, None]),
             "seconds": (pa.time32("s"), pa.time64("us"), [60, None]),
             "huge": (pa.decimal256(50, 2), pa.decimal256(50, 2), [12, None]),
