@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from semistream.etl.dimension import Dimension
 from semistream.pipeline import columns as names
+from semistream.pipeline.held import read_rows
 from semistream.pipeline.steps import Lookup
 from semistream.sinks.warehouse import StagedFile, Warehouse, stage
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from semistream.pipeline.shape import Mirrored, Shape
 
 
-def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[StagedFile], dict[str, int]]:
+def resolved(
+    shape: Shape, files: list[StagedFile], place: Path, prefix: str
+) -> tuple[list[StagedFile], dict[str, int]]:
     """Fill the surrogate keys of rows whose members were missing; the members are made first.
 
-    Returns the finished files, and the version of each dimension's table that they need.
+    The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
+    dimension's table that they need.
     """
-    tables = [pq.read_table(file.path) for file in files]
+    tables = [read_rows(file.path) for file in files]
     versions: dict[str, int] = {}
     for number, step in enumerate(shape.steps):
         if not isinstance(step, Lookup) or step.on_miss != "infer":
@@ -50,7 +53,7 @@ def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[S
         for one in shape.dimensions:
             if one.store == step.store:
                 versions[one.table] = Dimension.open(step.store).store.version
-    finished = [stage(place, table.select(shape.facts.names), shape.facts) for table in tables]
+    finished = [stage(place, table.select(shape.facts.names), shape.facts, prefix) for table in tables]
     return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
 
 
