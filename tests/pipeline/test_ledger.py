@@ -90,17 +90,20 @@ class TestDecisions:
         with pytest.raises(MissingBatchesError, match=r"ends with batch 0, but .* at batch 2"):
             ledger.check_not_moved("batches", 2)
 
-    def test_only_the_last_hundred_are_kept_and_older_ones_are_refused(self, ledger: Ledger) -> None:
-        for number in range(module.KEPT + 5):
+    def test_only_the_last_are_kept_and_older_ones_are_refused(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "KEPT", 20)
+        for number in range(25):
             ledger.pin("batches", number, {"products": number})
             ledger.check_input(number, f"files {number}")
             ledger.decide("batches", number, decision(number))
         for part in ("batches", "pins"):
-            assert len(list((ledger.root / part).glob("0*.json"))) == module.KEPT
-        assert len(list((ledger.root / "pins").glob("input*.json"))) == module.KEPT
+            assert len(list((ledger.root / part).glob("0*.json"))) == 20
+        assert len(list((ledger.root / "pins").glob("input*.json"))) == 20
         again = Ledger(ledger.root, "sales")
         assert again.decided("batches", 2) is None
-        with pytest.raises(StateError, match=r"batch 2 .* comes again, although batch 104 is decided"):
+        with pytest.raises(StateError, match=r"batch 2 .* comes again, although batch 24 is decided"):
             again.check_not_moved("batches", 2)
 
     def test_one_that_was_renamed(self, ledger: Ledger) -> None:

@@ -180,7 +180,7 @@ class Pipeline:
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(
                 f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), with which batches up to "
-                f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load rows again. Restore it, or start "
+                f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load them again. Restore it, or start "
                 "with a new state directory and an empty table; if only new rows come in, use --replaces "
                 f"{ledger.owner}"
             )
