@@ -38,15 +38,12 @@ def resolved(
         wanted = pa.concat_tables([_missing(table, status, asked).rename_columns(keys) for table in tables])
         dimension = Dimension.open(step.store)
         given = dimension.assign(wanted.group_by(keys, use_threads=False).aggregate([]))
-        column = next(
-            name
-            for name, taken in shape.taken.items()
-            if taken == step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
-        )
+        key = step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
+        columns = [name for name, taken in shape.taken.items() if taken == key]  # select may take it twice, or not
         unknown = -1 if step.unknown_key is None else step.unknown_key
         tables = [
             _filled(
-                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, column, unknown
+                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, columns, unknown
             )
             for table in tables
         ]
@@ -66,9 +63,9 @@ def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
 
 
 def _filled(
-    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, column: str, unknown: int
+    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, columns: list[str], unknown: int
 ) -> pa.Table:
-    """The table with ``column`` filled where the row had missed."""
+    """The table with ``columns`` filled where the row had missed."""
     new = "_ss_new"
     joined = table.join(
         given.select([*on.values(), surrogate]).rename_columns([*on.values(), new]),
@@ -76,10 +73,11 @@ def _filled(
         right_keys=list(on.values()),
         join_type="left outer",
     )
-    kind = table.schema.field(column).type
-    found = pc.cast(pc.fill_null(joined.column(new), unknown), kind)
-    values = pc.if_else(joined.column(status), joined.column(column), found)
-    return joined.set_column(joined.schema.get_field_index(column), column, values).select(table.column_names)
+    for column in columns:
+        found = pc.cast(pc.fill_null(joined.column(new), unknown), table.schema.field(column).type)
+        values = pc.if_else(joined.column(status), joined.column(column), found)
+        joined = joined.set_column(joined.schema.get_field_index(column), column, values)
+    return joined.select(table.column_names)
 
 
 def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
