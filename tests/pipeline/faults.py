@@ -18,6 +18,7 @@ from semistream.pipeline.batch import Batches
 from semistream.pipeline.ledger import Decision, Ledger
 from semistream.pipeline.shape import Shape
 from semistream.sinks import _marks, delta_tables
+from semistream.sinks._delta_log import open_table
 from semistream.sinks.delta_tables import DeltaWarehouse
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def no_ledger_check(patch: Patch) -> None:
     patch(Ledger, "decide", decide)
     patch(Batches, "run", run)
     patch(_marks.Stream, "holds", lambda *_, **__: False)
-    patch(DeltaWarehouse, "_table_for", lambda self, *rest: delta_tables.open_table(self._path(rest[-1].table)))
+    patch(DeltaWarehouse, "_table_for", lambda self, *rest: open_table(self._path(rest[-1].table)))
 
 
 def equality_instead_of_at_least(patch: Patch) -> None:

@@ -223,13 +223,14 @@ def test_two_hundred_mutations(tmp_path: Path) -> None:
 
     def content(root: Path) -> list[Any]:
         there = Ledger(root, "sales")
+        for number in range(2):
+            there.check_input(number, f"files {number}")
         return [
             there.owner,
             *(there.decided("batches", number) for number in range(2)),
             there.decided("side", 0),
             there.newest(),
             *(there.pin("batches", number, {"products": number, "shops": 1}) for number in range(2)),
-            *(there.check_input(number, f"files {number}") for number in range(2)),
         ]
 
     right = content(whole.root)

@@ -123,9 +123,10 @@ class _Task:
                     )
             lines = [self._finish(route) for route in list(self.open)]
         except BaseException:
-            for path, _, handle in self.open.values():
-                with suppress(OSError):  # what could not be written then cannot be written now
-                    handle.close()
+            for path, writer, handle in self.open.values():
+                for one in (writer, handle):
+                    with suppress(OSError):  # what could not be written then cannot be written now
+                        one.close()
                 path.unlink(missing_ok=True)
             raise
         if self.stage.identity is not None:
