@@ -32,13 +32,16 @@ class CrashError(Exception):
     """Stands for the death of a driver: what follows in the batch does not happen."""
 
 
-def at(patch: Patch, what: dict[str, Callable[[], None]]) -> None:
-    """Do something, once, when the pipeline reaches a failpoint."""
+def at(patch: Patch, what: dict[str, Callable[[], None]], state: Path | None = None, number: int = 0) -> None:
+    """Do something, once, when the pipeline reaches a failpoint; with ``state`` not before batch ``number`` is decided.
+
+    A run begins by carrying out once more what was decided last, and reaches failpoints there too.
+    """
     left = dict(what)
 
     def reach(name: str) -> None:
-        if (action := left.pop(name, None)) is not None:
-            action()
+        if name in left and (state is None or (Ledger(state, "sales").last("batches") or 0) >= number):
+            left.pop(name)()
 
     for module in (batch, ledger, delta_tables):
         patch(module, "reach", reach)

@@ -66,7 +66,7 @@ class TestHalfStates:
         ):
             rows: list[Row | str] = [sale(n) for n in range(10 * number, 10 * number + 14)]
             both(shop, model, number, [*rows, sale(900 + number, customer=f"new{number}", quantity=1), "poison"])
-            at(monkeypatch.setattr, {point: crash})
+            at(monkeypatch.setattr, {point: crash}, shop.root / "state", number)
             running = shop.pipeline().start(spark, once=True)
             try:
                 with pytest.raises(SemistreamError, match="CrashError"):

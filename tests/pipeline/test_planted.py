@@ -49,7 +49,7 @@ def history(shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     change(1, price=3.0)
     shop.arrive(1, files[1])
     for point in ("after_pin", "before_decision", "after_commit"):
-        at(monkeypatch.setattr, {point: crash})
+        at(monkeypatch.setattr, {point: crash}, shop.root / "state", int(point == "after_commit"))
         run()
         change(2, price=5.0)
     at(monkeypatch.setattr, {})
