@@ -133,10 +133,11 @@ class Batches:
     def _compute(
         self, frame: DataFrame, job: Job, versions: dict[str, int], released: Released, started: float
     ) -> tuple[int, Staged]:
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        seen = Observation("rows")
+        seen, source = Observation("rows"), frame
         frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
         frame = frame.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
         if released.files:
@@ -144,7 +145,11 @@ class Batches:
             frame = frame.unionByName(again, allowMissingColumns=True)
         computed, stage = self.shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
         lines = computed.mapInArrow(stage.function(), SUMMARY).collect()
-        return int(seen.get["rows"]), Staged.of(lines)
+        try:
+            rows = int(seen.get["rows"])
+        except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
+            rows = source.count()
+        return rows, Staged.of(lines)
 
     def _check(self, job: Job, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""

@@ -35,7 +35,7 @@ class _Columns:
     types: dict[str, pa.DataType | None]
     number: int = 0
     given_later: set[str] = field(default_factory=set)  # surrogate keys that are filled in after all steps
-    source: set[str] = field(default_factory=set)
+    source: set[str] = field(default_factory=set)  # empty while Spark has not told
     several: str = ""  # the lookup that may give several rows for one, if there was one
 
     def need(self, name: str, word: str) -> None:
@@ -43,7 +43,7 @@ class _Columns:
             raise StepError(
                 self.number, word, f"{name!r} is not known yet for members that are made; put this step before it"
             )
-        if self.types and name not in self.types:
+        if self.source and name not in self.types:
             raise StepError(self.number, word, f"there is no column {name!r} here; there are {list(self.types)}")
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MOST_FIELD_BYTES = 1 << 20
+_SHOWN = 1000  # letters that are kept of a longer field
 _REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
 _FOUND = "_ss_found"
 _FIRST = "_ss_first"
@@ -58,7 +59,17 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
     for when, why in reversed(bad):
         reason = F.when(when, F.lit(why)).otherwise(reason)
     frame = frame.withColumn(REASON, reason)
-    return frame.withColumn(ROUTE, F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE)))
+    # A field of 50 MB must not travel through every step, nor its record: what is kept of it tells what it was.
+    cut = {
+        name: F.when(
+            F.octet_length(F.col(quoted(name))) > MOST_FIELD_BYTES, F.substring(F.col(quoted(name)), 1, _SHOWN)
+        ).otherwise(F.col(quoted(name)))
+        for name in columns
+        if isinstance(frame.schema[name].dataType, StringType | BinaryType)
+    }
+    if BROKEN in frame.columns:
+        cut[BROKEN] = F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES)
+    return frame.withColumns({**cut, ROUTE: F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE))})
 
 
 def looked_up(frame: DataFrame, step: Lookup, number: int, version: int, memory: int, tasks: int) -> DataFrame:
