@@ -229,12 +229,13 @@ def test_late_and_twice(shop: Shop, spark: SparkSession) -> None:
     model = Model()
     for number in range(3):
         both(shop, model, number, [sale(6), sale(13), sale(13), sale(100 + number), sale(6 + 21 * number)])
+    both(shop, model, 3, [])  # a file without rows is a batch too
     done = run(shop, spark)
     assert done.totals["held"] == len(model.held) > 3
     model.agrees(shop.warehouse(), done.totals)
     MasterStore.open(shop.products).upsert(products([6]))
     model.prices["p6"] = 7.0
-    both(shop, model, 3, [sale(6), sale(34)])
+    both(shop, model, 4, [sale(6), sale(34)])
     done = run(shop, spark)
     model.agrees(shop.warehouse(), done.totals)
     assert shop.warehouse().read("sales").column("sale_id").to_pylist().count(6) == 1

@@ -16,7 +16,7 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SemistreamError
 from semistream.sinks import StaleWriterError
-from tests.pipeline.faults import BUGS, at, crash
+from tests.pipeline.faults import BUGS, CrashError, at, crash
 from tests.pipeline.shop import Row, Shop, products, sale
 from tests.pipeline.test_crashes import verified
 
@@ -28,7 +28,7 @@ def history(shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     """The whole history; what a bug makes of it is for the verifier to say."""
 
     def run() -> None:
-        with suppress(SemistreamError):  # of a crash, or of a bug that our own checks find
+        with suppress(SemistreamError, CrashError):  # of a crash, or of a bug that our own checks find
             shop.pipeline().run(spark, once=True)
 
     def change(*numbers: int, price: float) -> None:

@@ -53,22 +53,23 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
         if isinstance(kind, StringType | BinaryType):
             bad.append((F.octet_length(column) > MOST_FIELD_BYTES, f"{name} is longer than {MOST_FIELD_BYTES:,} bytes"))
         if isinstance(kind, StringType):
-            bad.append((column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
+            bad.append((~F.is_valid_utf8(column) | column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
     bad += [(F.col(quoted(name)).isNull(), f"{name} is NULL") for name in required]
     reason: Column = F.lit(None).cast("string")
     for when, why in reversed(bad):
         reason = F.when(when, F.lit(why)).otherwise(reason)
     frame = frame.withColumn(REASON, reason)
-    # A field of 50 MB must not travel through every step, nor its record: what is kept of it tells what it was.
-    cut = {
-        name: F.when(
-            F.octet_length(F.col(quoted(name))) > MOST_FIELD_BYTES, F.substring(F.col(quoted(name)), 1, _SHOWN)
-        ).otherwise(F.col(quoted(name)))
-        for name in columns
-        if isinstance(frame.schema[name].dataType, StringType | BinaryType)
-    }
+    # A field of 50 MB must not travel through every step, nor bytes that are no text: what is kept tells what it was.
+    cut = {}
+    for name in columns:
+        kind, column = frame.schema[name].dataType, F.col(quoted(name))
+        if isinstance(kind, StringType | BinaryType):
+            short = F.substring(column, 1, _SHOWN)
+            cut[name] = F.when(F.octet_length(column) > MOST_FIELD_BYTES, short).otherwise(column)
+        if isinstance(kind, StringType):
+            cut[name] = F.when(F.is_valid_utf8(column), cut[name]).otherwise(F.make_valid_utf8(short))
     if BROKEN in frame.columns:
-        cut[BROKEN] = F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES)
+        cut[BROKEN] = F.make_valid_utf8(F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES))
     return frame.withColumns({**cut, ROUTE: F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE))})
 
 
