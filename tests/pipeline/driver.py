@@ -5,11 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from semistream.pipeline import ledger
 from semistream.spark.session import local_session
+from tests.pipeline.faults import plant
 from tests.pipeline.shop import Shop
 
 if __name__ == "__main__":
-    session = local_session("shop", "local[2]")
+    plant()
+    # Nothing is forgotten, so that the verifier can go through the whole history.
+    ledger.KEPT = 1_000_000
+    session = local_session(
+        "shop",
+        "local[2]",
+        spark__sql__streaming__minBatchesToRetain="1000000",
+        spark__sql__streaming__fileSource__log__deletion="false",
+    )
     session.sparkContext.setLogLevel("OFF")
     shop = Shop(Path(sys.argv[1]))
     if len(sys.argv) > 2:  # until it is killed, or so many seconds have passed

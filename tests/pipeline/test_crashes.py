@@ -33,6 +33,7 @@ POINTS = [
     "after_commit",
     "after_keys",
 ]
+EACH_COMMIT = ("after_staging", "after_decision", "after_commit")  # the others with the long tests
 
 
 def driver(shop: Shop, *more: str, failpoint: str = "") -> subprocess.Popen[bytes]:
@@ -46,9 +47,9 @@ def driver(shop: Shop, *more: str, failpoint: str = "") -> subprocess.Popen[byte
     )
 
 
-def verdict(shop: Shop) -> None:
-    """The verifier's, in a process of its own."""
-    done = subprocess.run(
+def verified(shop: Shop) -> subprocess.CompletedProcess[str]:
+    """What the verifier says, in a process of its own."""
+    return subprocess.run(
         [sys.executable, "-m", "tests.pipeline.verify", str(shop.root)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
@@ -56,10 +57,17 @@ def verdict(shop: Shop) -> None:
         text=True,
         check=False,
     )
+
+
+def verdict(shop: Shop) -> None:
+    """The verifier finds nothing wrong."""
+    done = verified(shop)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [point if point in EACH_COMMIT else pytest.param(point, marks=pytest.mark.long) for point in POINTS]
+)
 def test_killed_at(point: str, shop: Shop, spark: SparkSession) -> None:
     files: list[list[Row | str]] = [[sale(n) for n in range(20 * k, 20 * k + 30)] for k in range(3)]
     files[1] += ["no sale at all", sale(777, product="p6")]
@@ -79,7 +87,7 @@ def test_killed_at(point: str, shop: Shop, spark: SparkSession) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_fifty_random_kills(shop: Shop, spark: SparkSession) -> None:
+def test_fifty_random_kills(shop: Shop) -> None:
     """Files keep arriving, the master keeps changing, the driver is killed again and again."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
@@ -105,5 +113,7 @@ def test_fifty_random_kills(shop: Shop, spark: SparkSession) -> None:
         process.kill()
         said, _ = process.communicate()
         assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}\n{said.decode()}"
-    shop.pipeline().run(spark, once=True)
+    last = driver(shop)  # a driver again: it forgets nothing, and the verifier asks for the whole history
+    said, _ = last.communicate(timeout=300)
+    assert last.returncode == 0, f"seed {seed}\n{said.decode()}"
     verdict(shop)

@@ -472,3 +472,14 @@ def test_staged_rows_are_stored_rows(tmp_path: Path) -> None:
     found = pq.read_table(tmp_path / file.path)
     assert (file.rows, file.bytes) == (1, (tmp_path / file.path).stat().st_size)
     assert found.schema.field("at").type == pa.timestamp("us", "UTC")
+
+
+def test_files_of_a_table_are_known(place: Place) -> None:
+    """So that nobody who tidies up takes one of them for a leftover."""
+    warehouse = prepared(place)
+    stage(warehouse.place("sales"), sales(9), SALES)  # of a task whose batch was never decided
+    batch = batch_of(warehouse, 0)
+    warehouse.commit(batch)
+    wanted = {file.path for file in batch.writes[0].files} if place.kind != "postgres" else set()
+    assert place.open().files("sales") == wanted
+    assert place.open().files("lost") == set()

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
 from semistream.pipeline.dimensions import mirror, resolved
-from semistream.pipeline.held import EXPIRED, SINCE, Held, Released, new_segment
+from semistream.pipeline.held import EXPIRED, SINCE, Held, Released, new_segment, read_rows
 from semistream.pipeline.ledger import CAME, COUNTS, WENT, Decision, Ledger, Segment
 from semistream.pipeline.shape import Shape
-from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged
+from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write
 from semistream.stores import MasterStore
+from semistream.stores.manifest import sync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,6 +51,11 @@ class Job:
     def label(self) -> str:
         """For names of files."""
         return f"{'b' if self.kind == BATCHES else 's'}{self.number:09d}"
+
+    @property
+    def prefix(self) -> str:
+        """With which the names of files begin that it writes beside a warehouse's tables."""
+        return plain(f"{self.app}-{self.query[:8]}-{self.label}")
 
 
 class Batches:
@@ -88,11 +93,17 @@ class Batches:
         reach("after_staging")
         came = {"rows_in": rows_in - (retried or 0), "released": released.rows, "retried": retried or 0}
         counts = _counts(came, staged)
-        self._check(job, counts, staged)
+        try:
+            self._check(job, counts, staged)
+        except (UnmatchedRowError, MatchRateError):
+            self.ledger.unpin(job.kind, job.number)  # it is the master that has to be mended
+            raise
         facts = list(staged.files.get(FACT, []))
         dimensions: dict[str, int] = {}
         if UNRESOLVED in staged.files:
-            more, dimensions = resolved(self.shape, staged.files[UNRESOLVED], self.warehouse.place(self.shape.table))
+            more, dimensions = resolved(
+                self.shape, staged.files[UNRESOLVED], self.warehouse.place(self.shape.table), f"{job.prefix}-{FACT}"
+            )
             facts += more
         segments = list(released.left)
         for route, files in staged.files.items():
@@ -100,16 +111,19 @@ class Batches:
                 master = route.partition(":")[2]
                 segments += [new_segment(master, *self._keep(file)) for file in files]
         segments = [self._kept_segment(segment) for segment in segments]
+        seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
+        writes = self._writes(facts, staged, replace=retried is not None)
+        # The files are durable, each by itself; their names must be too before a decision relies on them.
+        for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
+            sync_directory(directory)
         return Decision(
-            writes=BatchWrites(
-                job.app, job.query, job.number, self._writes(facts, staged, replace=retried is not None)
-            ),
+            writes=BatchWrites(job.app, job.query, job.number, writes),
             masters=versions,
             counts=counts,
             lookups=staged.lookups,
             totals=self._totals(before, counts),
             held=tuple(segments),
-            seen=tuple(self._keep(file)[0] for file in staged.files.get(KEYS, [])),
+            seen=seen,
             dimensions={**self.shape.mirrored_versions(), **dimensions},
             seconds=time.time() - started,
             decided_at=time.time(),
@@ -119,10 +133,11 @@ class Batches:
     def _compute(
         self, frame: DataFrame, job: Job, versions: dict[str, int], released: Released, started: float
     ) -> tuple[int, Staged]:
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        seen = Observation("rows")
+        seen, source = Observation("rows"), frame
         frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
         frame = frame.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
         if released.files:
@@ -130,7 +145,11 @@ class Batches:
             frame = frame.unionByName(again, allowMissingColumns=True)
         computed, stage = self.shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
         lines = computed.mapInArrow(stage.function(), SUMMARY).collect()
-        return int(seen.get["rows"]), Staged.of(lines)
+        try:
+            rows = int(seen.get["rows"])
+        except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
+            rows = source.count()
+        return rows, Staged.of(lines)
 
     def _check(self, job: Job, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""
@@ -199,16 +218,17 @@ class Batches:
         self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            keys = pa.concat_tables([pq.read_table(path) for path in decision.seen])
-            self.seen.add(keys, (decision.writes.app, decision.writes.batch))
+            keys = pa.concat_tables([read_rows(path) for path in decision.seen])
+            # With the query: the numbers of another one begin again.
+            self.seen.add(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
         reach("after_keys")
         self._sweep()
 
     def _sweep(self) -> None:
         """Remove files of held rows and keys that no decision needs any more."""
-        newest = self.ledger.newest()
-        assert newest is not None
-        live = {Path(segment.path).name for segment in newest.held} | {Path(path).name for path in newest.seen}
+        latest = self.ledger.latest()
+        live = {Path(segment.path).name for one in latest for segment in one.held}
+        live |= {Path(path).name for one in latest for path in one.seen}
         for path in (self.ledger.root / "held").iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)

@@ -35,13 +35,15 @@ class _Columns:
     types: dict[str, pa.DataType | None]
     number: int = 0
     given_later: set[str] = field(default_factory=set)  # surrogate keys that are filled in after all steps
+    source: set[str] = field(default_factory=set)  # empty while Spark has not told
+    several: str = ""  # the lookup that may give several rows for one, if there was one
 
     def need(self, name: str, word: str) -> None:
         if name in self.given_later:
             raise StepError(
                 self.number, word, f"{name!r} is not known yet for members that are made; put this step before it"
             )
-        if self.types and name not in self.types:
+        if self.source and name not in self.types:
             raise StepError(self.number, word, f"there is no column {name!r} here; there are {list(self.types)}")
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
@@ -57,6 +59,7 @@ class _Columns:
 def check_steps(steps: Sequence[Step], source: pa.Schema | None) -> None:
     """Raise for the first step that cannot be. Without a ``source`` schema only the steps' own columns are checked."""
     known = _Columns({item.name: item.type for item in source} if source is not None else {})
+    known.source = set(known.types)
     for number, step in enumerate(steps):
         known.number = number
         if isinstance(step, Lookup):
@@ -112,6 +115,17 @@ def _lookup(step: Lookup, known: _Columns) -> None:
             name = getattr(step, word)
             if name not in store.schema.names:
                 raise StepError(number, word, f"{step.store} has no column {name!r}; it has {store.schema.names}")
+    if known.several and known.source and step.on_miss in ("hold", "redirect"):
+        given = [name for name in (*step.on, *([step.as_of] if step.as_of else [])) if name not in known.source]
+        if given:
+            raise StepError(
+                number,
+                "on_miss",
+                f"on_miss={step.on_miss!r} sets whole rows aside, but {known.several!r} may give several for one, and "
+                f"{given[0]!r} tells them apart: some would be loaded twice. Use another on_miss",
+            )
+    if step.multiple == "all" and step.as_of is None and not store.unique:  # of a history one row holds at a time
+        known.several = step.name
     for name in chosen:
         known.add(step.rename.get(name, name), store.schema.field(name).type, "columns")
     if step.on_miss == "infer":
@@ -141,6 +155,12 @@ def _deduplicate(step: Deduplicate, known: _Columns, steps: Sequence[Step], sour
         known.need(name, "deduplicate")
         if source is not None and name not in source.names:
             raise StepError(known.number, "deduplicate", f"{name!r} must be a column of the source, not a computed one")
+    if known.several:
+        raise StepError(
+            known.number,
+            "deduplicate",
+            f"{known.several!r} may give several rows for one, all but one of which would go; put this step before it",
+        )
     if sum(isinstance(one, Deduplicate) for one in steps) > 1:
         raise StepError(
             known.number, "deduplicate", "a pipeline can deduplicate once; name all columns of the key in it"

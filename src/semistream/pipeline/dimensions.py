@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from semistream.etl.dimension import Dimension
 from semistream.pipeline import columns as names
+from semistream.pipeline.held import read_rows
 from semistream.pipeline.steps import Lookup
 from semistream.sinks.warehouse import StagedFile, Warehouse, stage
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from semistream.pipeline.shape import Mirrored, Shape
 
 
-def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[StagedFile], dict[str, int]]:
+def resolved(
+    shape: Shape, files: list[StagedFile], place: Path, prefix: str
+) -> tuple[list[StagedFile], dict[str, int]]:
     """Fill the surrogate keys of rows whose members were missing; the members are made first.
 
-    Returns the finished files, and the version of each dimension's table that they need.
+    The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
+    dimension's table that they need.
     """
-    tables = [pq.read_table(file.path) for file in files]
+    tables = [read_rows(file.path) for file in files]
     versions: dict[str, int] = {}
     for number, step in enumerate(shape.steps):
         if not isinstance(step, Lookup) or step.on_miss != "infer":
@@ -35,22 +38,19 @@ def resolved(shape: Shape, files: list[StagedFile], place: Path) -> tuple[list[S
         wanted = pa.concat_tables([_missing(table, status, asked).rename_columns(keys) for table in tables])
         dimension = Dimension.open(step.store)
         given = dimension.assign(wanted.group_by(keys, use_threads=False).aggregate([]))
-        column = next(
-            name
-            for name, taken in shape.taken.items()
-            if taken == step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
-        )
+        key = step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
+        columns = [name for name, taken in shape.taken.items() if taken == key]  # select may take it twice, or not
         unknown = -1 if step.unknown_key is None else step.unknown_key
         tables = [
             _filled(
-                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, column, unknown
+                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, columns, unknown
             )
             for table in tables
         ]
         for one in shape.dimensions:
             if one.store == step.store:
                 versions[one.table] = Dimension.open(step.store).store.version
-    finished = [stage(place, table.select(shape.facts.names), shape.facts) for table in tables]
+    finished = [stage(place, table.select(shape.facts.names), shape.facts, prefix) for table in tables]
     return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
 
 
@@ -63,9 +63,9 @@ def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
 
 
 def _filled(
-    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, column: str, unknown: int
+    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, columns: list[str], unknown: int
 ) -> pa.Table:
-    """The table with ``column`` filled where the row had missed."""
+    """The table with ``columns`` filled where the row had missed."""
     new = "_ss_new"
     joined = table.join(
         given.select([*on.values(), surrogate]).rename_columns([*on.values(), new]),
@@ -73,10 +73,11 @@ def _filled(
         right_keys=list(on.values()),
         join_type="left outer",
     )
-    kind = table.schema.field(column).type
-    found = pc.cast(pc.fill_null(joined.column(new), unknown), kind)
-    values = pc.if_else(joined.column(status), joined.column(column), found)
-    return joined.set_column(joined.schema.get_field_index(column), column, values).select(table.column_names)
+    for column in columns:
+        found = pc.cast(pc.fill_null(joined.column(new), unknown), table.schema.field(column).type)
+        values = pc.if_else(joined.column(status), joined.column(column), found)
+        joined = joined.set_column(joined.schema.get_field_index(column), column, values)
+    return joined.select(table.column_names)
 
 
 def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:

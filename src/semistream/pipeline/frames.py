@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MOST_FIELD_BYTES = 1 << 20
+_SHOWN = 1000  # letters that are kept of a longer field
 _REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
 _FOUND = "_ss_found"
 _FIRST = "_ss_first"
@@ -52,13 +53,24 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
         if isinstance(kind, StringType | BinaryType):
             bad.append((F.octet_length(column) > MOST_FIELD_BYTES, f"{name} is longer than {MOST_FIELD_BYTES:,} bytes"))
         if isinstance(kind, StringType):
-            bad.append((column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
+            bad.append((~F.is_valid_utf8(column) | column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
     bad += [(F.col(quoted(name)).isNull(), f"{name} is NULL") for name in required]
     reason: Column = F.lit(None).cast("string")
     for when, why in reversed(bad):
         reason = F.when(when, F.lit(why)).otherwise(reason)
     frame = frame.withColumn(REASON, reason)
-    return frame.withColumn(ROUTE, F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE)))
+    # A field of 50 MB must not travel through every step, nor bytes that are no text: what is kept tells what it was.
+    cut = {}
+    for name in columns:
+        kind, column = frame.schema[name].dataType, F.col(quoted(name))
+        if isinstance(kind, StringType | BinaryType):
+            short = F.substring(column, 1, _SHOWN)
+            cut[name] = F.when(F.octet_length(column) > MOST_FIELD_BYTES, short).otherwise(column)
+        if isinstance(kind, StringType):
+            cut[name] = F.when(F.is_valid_utf8(column), cut[name]).otherwise(F.make_valid_utf8(short))
+    if BROKEN in frame.columns:
+        cut[BROKEN] = F.make_valid_utf8(F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES))
+    return frame.withColumns({**cut, ROUTE: F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE))})
 
 
 def looked_up(frame: DataFrame, step: Lookup, number: int, version: int, memory: int, tasks: int) -> DataFrame:

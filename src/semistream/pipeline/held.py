@@ -81,7 +81,7 @@ class Held:
             if segment not in crowded and segment.oldest >= old and store.version == before.get(segment.master):
                 left.append(segment)
                 continue
-            table = pq.read_table(segment.path)
+            table = read_rows(segment.path)
             if table.num_rows != segment.rows:
                 raise StateError(f"{segment.path} holds {table.num_rows:,} rows instead of {segment.rows:,}: damaged")
             since = table.column(SINCE).to_numpy()
@@ -90,7 +90,8 @@ class Held:
             if not leaving.any():
                 left.append(segment)
                 continue
-            out = table.select([*self._columns, SINCE]).append_column(EXPIRED, pa.array(expired))
+            there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
+            out = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(expired))
             files.append(str(_written(out.filter(pa.array(leaving)), directory, "released")[0]))
             rows += int(leaving.sum())
             if not leaving.all():
@@ -98,6 +99,17 @@ class Held:
                 path, size = _written(rest, directory, "held")
                 left.append(Segment(segment.master, str(path), rest.num_rows, size, float(since[~leaving].min())))
         return Released(tuple(files), rows, tuple(left))
+
+    def due(self, versions: dict[str, int], before: dict[str, int], now: float) -> bool:
+        """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
+        crowded = self._crowded_out()
+        for segment in self.segments:
+            lookup = self._lookups.get(segment.master)
+            if lookup is None or segment in crowded or segment.oldest < now - seconds_of(lookup.hold_for):
+                return True
+            if versions[segment.master] != before.get(segment.master):
+                return True
+        return False
 
     def _crowded_out(self) -> set[Segment]:
         """The oldest segments of a lookup whose rows take more room than they may."""
@@ -138,10 +150,18 @@ def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: int | 
     return found
 
 
+def read_rows(path: str, columns: list[str] | None = None) -> pa.Table:
+    """The rows of a file that the pipeline keeps; one that is gone or damaged is an error that names it."""
+    try:
+        return pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(f"{path} cannot be read ({error}), and a batch needs it; restore it") from error
+
+
 def _written(table: pa.Table, directory: Path, kind: str) -> tuple[Path, int]:
     path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
     with path.open("xb") as file:
-        pq.write_table(table, file)
+        pq.write_table(table, file, write_page_checksum=True)
         file.flush()
         os.fsync(file.fileno())
         return path, file.tell()
@@ -149,5 +169,5 @@ def _written(table: pa.Table, directory: Path, kind: str) -> tuple[Path, int]:
 
 def new_segment(master: str, path: str, rows: int, size: int) -> Segment:
     """A file of held rows that a task wrote."""
-    oldest = pc.min(pq.read_table(path, columns=[SINCE]).column(SINCE)).as_py()
+    oldest = pc.min(read_rows(path, [SINCE]).column(SINCE)).as_py()
     return Segment(master, path, rows, size, float(oldest))

@@ -36,7 +36,7 @@ def files_of(checkpoint: Path, number: int) -> list[str]:
             file = log / name
             if file.exists():
                 entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
-                found += [entry["path"] for entry in entries if entry.get("batchId") == number]
+                found += [entry["path"] for entry in entries if _is_file(entry) and entry["batchId"] == number]
     return sorted(found)
 
 
@@ -47,7 +47,12 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
         return
     for uri in files_of(checkpoint, number):
         path = Path(unquote(urlparse(uri).path))
-        found = pq.read_schema(path)
+        try:
+            found = pq.read_schema(path)
+        except (OSError, pa.ArrowException) as error:
+            raise SchemaError(
+                f"{path} cannot be read as Parquet ({error}). Nothing of batch {number} is written; mend the file"
+            ) from error
         said = [f"{item.name} ({item.type}) is gone" for item in declared if item.name not in found.names]
         said += [
             f"{item.name} was {item.type} and is {found.field(item.name).type}"
@@ -62,6 +67,11 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
                 "written; mend the file, or declare the new schema and start again (new columns can be let pass by "
                 "new_columns='ignore')"
             )
+
+
+def _is_file(entry: object) -> bool:
+    """Other sources keep other things there: the rate source a number, Kafka its offsets."""
+    return isinstance(entry, dict) and "path" in entry and "batchId" in entry
 
 
 def _same(declared: pa.DataType, found: pa.DataType) -> bool:

@@ -6,6 +6,7 @@
     batches/…12.json      the decision on batch 12: every file it wrote, and for which table; a redo log
     side/000000003.json   the same for work outside of Spark's batches: retries, and held rows released at rest
     held/, staging/       rows that wait for their master row; files of batches that are not decided yet
+    former/               pins and decisions of queries that were replaced; the last one still tells what is held
 
 A batch is visible nowhere before its decision is written, whole, by an exclusive link; afterwards it is carried out as
 often as needed and never computed again. So a crash leaves a batch either untouched or decided.
@@ -22,9 +23,11 @@ from typing import Any
 
 from semistream.errors import ArgumentError, StateError
 from semistream.failpoints import reach
-from semistream.sinks import ForeignCheckpointError, StaleWriterError
+from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.sinks._marks import digits_of
 from semistream.sinks.warehouse import BatchWrites
 from semistream.spark.pins import create_once, read_once
+from semistream.stores.manifest import sync_directory
 
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 # Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
@@ -102,36 +105,68 @@ class Ledger:
             os.close(self._lock)
             self._lock = None
 
-    def owned_by(self, query: str, *, replaces: str | None = None) -> None:
-        """Claim the state for Spark's query, or refuse: it belongs to another name or another checkpoint."""
-        path = self.root / "owner.json"
-        found = self._read(path, ())
+    @property
+    def owner(self) -> str | None:
+        """The id of the query whose state this is; None when it is nobody's."""
+        found = self._read(self.root / "owner.json", ())
         if found is not None and found["name"] != self.name:
             raise ForeignCheckpointError(
                 f"{self.root} is the state of pipeline {found['name']!r}, not of {self.name!r}; give this one its own"
             )
-        if found is not None and found["query"] != query and self.last("batches") is not None:
-            former = str(found["query"])
-            if replaces is None or not former.startswith(replaces):
-                raise ForeignCheckpointError(
-                    f"{self.root} belongs to query {former}, whose checkpoint is not the one that is there (query "
-                    f"{query}): Spark would begin anew and load rows again. Restore the checkpoint, or start with a "
-                    f"new state directory and an empty table; if only new rows come in, use --replaces {former[:8]}"
-                )
-            path.unlink()
-            for part in ("batches", "pins"):  # of the query that is gone; its numbers begin again
-                for file in self._files(part):
-                    file.rename(file.with_name(f"{former[:8]}-{file.name}"))
-        if found is None or found["query"] != query:
-            path.unlink(missing_ok=True)
-            create_once(path, {"name": self.name, "query": query})
+        return None if found is None else str(found["query"])
+
+    def check_owner(self, query: str, *, replaces: str | None = None) -> None:
+        """Refuse a query that is not the owner, unless it may take its place."""
+        former = self.owner
+        if former in (None, query) or self.last("batches") is None:
+            return
+        assert former is not None
+        if replaces is None or not former.replace("-", "").startswith(digits_of(replaces)):
+            raise ForeignCheckpointError(
+                f"{self.root} belongs to query {former}, whose checkpoint is not the one that is there (query "
+                f"{query}): Spark would begin anew and load rows again. Restore the checkpoint, or start with a "
+                f"new state directory and an empty table; if only new rows come in, use --replaces {former}"
+            )
+
+    def owned_by(self, query: str, *, replaces: str | None = None) -> None:
+        """Claim the state for Spark's query, or refuse: it belongs to another name or another checkpoint."""
+        self.check_owner(query, replaces=replaces)
+        former = self.owner
+        if former == query:
+            return
+        if former is not None:
+            self._retire(former)
+        path = self.root / "owner.json"
+        claim = path.with_name(".owner.json")  # the old one must not be missed for a moment
+        claim.unlink(missing_ok=True)
+        create_once(claim, {"name": self.name, "query": query})
+        claim.replace(path)
+        sync_directory(self.root)
+
+    def _retire(self, former: str) -> None:
+        """Put aside what a query that is gone has decided: the numbers of the next one begin again.
+
+        Decisions go first. Whoever is killed in between goes on here; and should the former query come back, it is
+        missed by its decisions rather than taken up half.
+        """
+        aside = self.root / "former" / former
+        aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for part in ("batches", "side", "pins"):
+            if (self.root / part).exists() and not (aside / part).exists():
+                (self.root / part).rename(aside / part)
+            (self.root / part).mkdir(exist_ok=True, mode=0o700)
+        self._decided.clear()
 
     # -- pins and decisions ----------------------------------------------------------------------------------------
 
     def pin(self, kind: str, number: int, versions: dict[str, int]) -> dict[str, int]:
-        """The versions of the masters for a batch: these, unless an earlier attempt has pinned others."""
-        path = self.root / "pins" / f"{'' if kind == 'batches' else kind}{number:09d}.json"
-        path.parent.mkdir(exist_ok=True, mode=0o700)
+        """The versions of the masters for a batch: these, unless an earlier attempt has pinned others.
+
+        Only Spark's batches come again under their number; other work is begun anew with what is there then.
+        """
+        if kind != "batches":
+            return versions
+        path = self._pin(number)
         create_once(path, {"versions": versions})
         found = self._read(path, ())
         assert found is not None
@@ -143,6 +178,11 @@ class Ledger:
                 f"without it. Run it once with the steps it had, or delete {path} to begin it again"
             )
         return {name: int(found["versions"][name]) for name in versions}
+
+    def unpin(self, kind: str, number: int) -> None:
+        """Let a batch of which nothing was written read the newest versions when it is tried again."""
+        if kind == "batches":
+            self._pin(number).unlink(missing_ok=True)
 
     def check_input(self, number: int, said: str) -> None:
         """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
@@ -170,14 +210,23 @@ class Ledger:
                 f"{path} was written by another driver while batch {number} was on its way, so this one wrote nothing. "
                 "Stop one of the two; a restart goes on where the ledger is"
             )
+        sync_directory(path.parent)
         self._decided[kind] = number
         self._forget(path.parent)
         reach("after_decision")
 
     def decided(self, kind: str, number: int) -> Decision | None:
         """The decision on a batch, if there is one."""
-        found = self._read(self._path(kind, number), ())
-        return None if found is None else Decision.from_json(found["decision"])
+        return self._decision(self._path(kind, number))
+
+    def _decision(self, path: Path) -> Decision | None:
+        found = self._read(path, ())
+        if found is None:
+            return None
+        decision = Decision.from_json(found["decision"])
+        if decision.writes.batch != int(path.stem):
+            raise StateError(f"{path} is the decision on batch {decision.writes.batch}: it was renamed; restore it")
+        return decision
 
     def last(self, kind: str) -> int | None:
         """The number decided last."""
@@ -186,8 +235,22 @@ class Ledger:
 
     def newest(self) -> Decision | None:
         """The decision made last, whatever its kind: it tells totals and held rows."""
+        mine = self.latest()
+        if mine:
+            return mine[-1]
+        files = [
+            found[-1]
+            for part in ("batches", "side")
+            for directory in sorted((self.root / "former").glob(f"*/{part}"))
+            if (found := _numbered(directory))
+        ]
+        decisions = [one for one in map(self._decision, files) if one is not None]
+        return max(decisions, key=lambda one: one.sequence, default=None)
+
+    def latest(self) -> list[Decision]:
+        """The last decision of each kind, in the order in which they were made: what a crash may have cut short."""
         found = [self.decided(kind, number) for kind in ("batches", "side") if (number := self.last(kind)) is not None]
-        return max((one for one in found if one), key=lambda one: one.sequence, default=None)
+        return sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
     def next_side(self) -> int:
         """The number of the next work outside of Spark's batches."""
@@ -195,12 +258,23 @@ class Ledger:
         return 0 if last is None else last + 1
 
     def check_not_moved(self, kind: str, number: int) -> None:
-        """Refuse when the ledger has gone on behind this driver's back."""
+        """Refuse a batch that is not the next one: the ledger has gone on, or was set back, or is incomplete."""
         last, mine = self.last(kind), self._decided.get(kind)
         if last is not None and mine is not None and last > mine and last >= number:
             raise StaleWriterError(
                 f"{self.root}: this driver decided batch {mine} last, and batch {last} is there. Another run works on "
                 "the same state; stop one of the two"
+            )
+        if last is not None and number < last:
+            raise StateError(
+                f"batch {number} of {self.name!r} comes again, although batch {last} is decided and what became of "
+                f"batch {number} is no longer known; was an older copy of the checkpoint put back? Restore the newest"
+            )
+        if number > (-1 if last is None else last) + 1:
+            known = "knows of no batch" if last is None else f"ends with batch {last}"
+            raise MissingBatchesError(
+                f"{self.root} {known}, but Spark's checkpoint is at batch {number}: decisions, and with them rows that "
+                "wait, are missing. Restore the state directory as a whole, with its checkpoint"
             )
 
     # -- files -------------------------------------------------------------------------------------------------------
@@ -214,8 +288,11 @@ class Ledger:
     def _path(self, kind: str, number: int) -> Path:
         return self.root / kind / f"{number:09d}.json"
 
+    def _pin(self, number: int) -> Path:
+        return self.root / "pins" / f"{number:09d}.json"
+
     def _files(self, kind: str) -> list[Path]:
-        return sorted((self.root / kind).glob("[0-9]" * 9 + ".json"))
+        return _numbered(self.root / kind)
 
     def _forget(self, directory: Path, names: str = "[0-9]*.json") -> None:
         for path in sorted(directory.glob(names))[:-KEPT]:
@@ -223,6 +300,10 @@ class Ledger:
 
     def _read(self, path: Path, numbers: tuple[str, ...]) -> dict[str, Any] | None:
         return read_once(path, numbers, "start it anew, after you have looked at what the warehouse holds")
+
+
+def _numbered(directory: Path) -> list[Path]:
+    return sorted(directory.glob("[0-9]" * 9 + ".json"))
 
 
 def check_state(path: Path) -> None:

@@ -5,7 +5,8 @@ small master is held whole, the rest goes where it saves most. Lookups that stan
 other's columns are put in the order that costs least: one that takes time t and lets a share p of its rows go on comes
 before another when t / (1 − p) is smaller, the rule for filters; those that let all rows through come last, quickest
 first. Shares are those of the batches so far. Where a row that several masters lack would fare differently, the
-strictest comes first, so that cost never decides what becomes of a row: fail, redirect, drop, hold.
+strictest comes first, so that cost never decides what becomes of a row: those that quarantine NULL keys, then fail,
+redirect, drop, hold.
 """
 
 from __future__ import annotations
@@ -135,12 +136,13 @@ def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
 
 
 def _cheapest_first(run: list[Lookup], shares: Mapping[str, Share], passing: Mapping[str, float]) -> list[Lookup]:
-    def rank(step: Lookup) -> tuple[int, float, float]:
+    def rank(step: Lookup) -> tuple[bool, int, float, float]:
         seconds = shares[step.name].seconds
         lets_go = step.on_miss in ("drop", "redirect", "hold")
         share = passing.get(step.name, _PASSES) if lets_go else 1.0
         strict = _STRICT.index(step.on_miss) if step.on_miss in _STRICT else len(_STRICT)
-        return (strict, seconds / (1 - share) if share < 1 else math.inf, seconds)
+        cost = seconds / (1 - share) if share < 1 else math.inf
+        return (step.on_null != "quarantine", strict, cost, seconds)
 
     return sorted(run, key=rank)
 

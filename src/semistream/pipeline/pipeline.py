@@ -14,9 +14,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,16 +28,17 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SemistreamError, StateError
 from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
 from semistream.pipeline.checks import check_required, check_steps
+from semistream.pipeline.held import Held
 from semistream.pipeline.inputs import check_drift, input_of
 from semistream.pipeline.ledger import Decision, Ledger, check_state
 from semistream.pipeline.order import SEEN, Asked, Share, divide, ordered
 from semistream.pipeline.shape import Mirrored, Shape, shaped
-from semistream.pipeline.sources import Source, check_names
+from semistream.pipeline.sources import FILES, Source, check_names
 from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
 from semistream.sinks import ForeignCheckpointError, query_of
 from semistream.sinks._marks import check_app
+from semistream.spark.frames import quoted
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,19 +169,20 @@ class Pipeline:
         try:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
+            self._check_checkpoint(ledger, None)
             return Running(self, ledger, spark or _session(self.name), once=True, start=False).retry()
         finally:
             ledger.close()
 
     def _check_checkpoint(self, ledger: Ledger, replaces: str | None) -> None:
         if (self.checkpoint / "metadata").exists():
-            ledger.owned_by(query_of(self.checkpoint), replaces=replaces)
+            ledger.check_owner(query_of(self.checkpoint), replaces=replaces)
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(
                 f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), with which batches up to "
                 f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load them again. Restore it, or start "
-                "with a new state directory and an empty table; if only new rows come in, use --replaces with the id "
-                f"in {self.state / 'owner.json'}"
+                "with a new state directory and an empty table; if only new rows come in, use --replaces "
+                f"{ledger.owner}"
             )
 
     def _shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:
@@ -220,6 +224,7 @@ class Running:
         self._replaces = replaces
         self._lock = threading.Lock()
         self._ending = False
+        self._source: Source | None = None
         self._frame = self._read()
         self._originals = [name for name in self._frame.columns if not name.startswith("_ss_")]
         self._seen = self._open_seen()
@@ -232,7 +237,9 @@ class Running:
     def _read(self) -> DataFrame:
         source = self.pipeline.source
         if isinstance(source, Source):
-            return source.read(self.spark)
+            # Parquet files bring their columns: those of the first one hold for the whole run.
+            self._source = replace(source, schema=source.columns()) if source.format in FILES else source
+            return self._source.read(self.spark)
         frame = cast("DataFrame", source) if hasattr(source, "writeStream") else source(self.spark)
         if not getattr(frame, "isStreaming", False):
             raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
@@ -249,7 +256,11 @@ class Running:
         return SeenKeys(self.ledger.root / "seen", pa.schema([schema.field(name) for name in step.key]))
 
     def _make_batches(self) -> Batches:
+        from semistream.spark.enrich import arrow_schema
+
         pipeline = self.pipeline
+        if pipeline.columns() is None:  # only now the source's columns are known
+            check_steps(pipeline.steps, arrow_schema(self._frame.select(*map(quoted, self._originals)))[0])
         tasks = max(1, int(self.spark.sparkContext.defaultParallelism))
         shares = pipeline._shares(self._seen, tasks)  # noqa: SLF001 - two halves of one thing
         steps = ordered(pipeline.steps, shares, self._passing())
@@ -286,20 +297,27 @@ class Running:
 
     def _recover(self) -> None:
         """Carry out what was decided last, which a crash may have cut short; remove files of batches that were not."""
-        if self.last is not None:
-            self.pipeline.sink.check(self.last.writes.app, self.last.writes.query, self._replaces)
-            if self._replaces is None:
-                self._batches.carry_out(self.last)
+        for decision in self.ledger.latest():
+            self.pipeline.sink.check(decision.writes.app, decision.writes.query, self._replaces)
+            self._batches.carry_out(decision)
+        shutil.rmtree(self.ledger.root / "staging", ignore_errors=True)
+        query = self.ledger.owner
+        if query is None:
+            return  # whatever lies beside the tables is not ours
         shape = self._batches.shape
-        decided = {kind: self.ledger.last(kind) for kind in (BATCHES, SIDE)}
-        for table in (shape.table, shape.quarantine_table, shape.unmatched_table):
-            place = self.pipeline.sink.place(table)
-            for path in place.glob(f"{self.pipeline.name}*-[bs]*.parquet") if place.is_dir() else ():
-                kind, number = (BATCHES, path.name) if "-b" in path.name else (SIDE, path.name)
-                last = decided[kind]
-                digits = number.rpartition("-b" if kind == BATCHES else "-s")[2][:9]
-                if digits.isdigit() and (last is None or int(digits) > last):
-                    path.unlink(missing_ok=True)
+        tables = [shape.table, shape.quarantine_table, *([shape.unmatched_table] if shape.unmatched else [])]
+        for kind in (BATCHES, SIDE):
+            last = self.ledger.last(kind)
+            following = Job(kind, 0 if last is None else last + 1, self._app(kind, query), query)
+            for table in tables:
+                place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
+                for path in place.glob(f"{following.prefix}-*.parquet"):
+                    if path.name not in used:
+                        path.unlink(missing_ok=True)
+
+    def _app(self, kind: str, query: str) -> str:
+        """The name of a stream in the warehouse: work beside Spark's batches has numbers of its own, for each query."""
+        return self.pipeline.name if kind == BATCHES else f"{self.pipeline.name}.side.{query[:8]}"
 
     # -- at work -------------------------------------------------------------------------------------------------------
 
@@ -323,8 +341,8 @@ class Running:
                     self.ledger.owned_by(query, replaces=self._replaces)
                     self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
                 self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
-                if isinstance(self.pipeline.source, Source):
-                    check_drift(self.pipeline.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                if self._source is not None:
+                    check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 job = Job(BATCHES, number, self.pipeline.name, query)
                 self.last = self._batches.run(batch, job)
             self._told(self.last)
@@ -333,35 +351,43 @@ class Running:
             raise
 
     def _side(self, frame: DataFrame, *, retried: int | None = None) -> Decision:
-        """Work beside Spark's batches."""
-        with self._lock:
-            query = query_of(self.pipeline.checkpoint)
-            job = Job(SIDE, self.ledger.next_side(), f"{self.pipeline.name}.side", query)
+        """Work beside Spark's batches; the caller has the lock."""
+        query = query_of(self.pipeline.checkpoint)
+        job = Job(SIDE, self.ledger.next_side(), self._app(SIDE, query), query)
+        try:
             self.last = self._batches.run(frame, job, retried=retried)
-        self._told(self.last)
+        except BaseException as error:
+            self.error = error
+            raise
         return self.last
 
     def release(self) -> Decision | None:
         """Let held rows go whose master rows have arrived, although no new rows came in."""
         with self._lock:
-            last = self.ledger.newest()
-            if last is None or not last.held:
+            # What failed may be decided and not carried out: nothing is built on it before the next start.
+            if self.error is not None or not self.ledger.latest():
                 return None
-            waiting = {segment.master for segment in last.held}
-            now = {one.name: Manifest.versions(one.store)[-1] for one in self._batches.shape.lookups}
-            if all(last.masters.get(name) == now[name] for name in waiting):
+            last, shape = self.ledger.newest(), self._batches.shape
+            assert last is not None
+            held = Held(last.held, shape.lookups, shape.original)
+            if not held.due(shape.newest_versions(None), last.masters, time.time()):
                 return None
-        return self._side(self.spark.createDataFrame([], self._frame.schema))
+            done = self._side(self.spark.createDataFrame([], self._frame.schema))
+        self._told(done)
+        return done
 
     def retry(self) -> Decision | None:
         """See `Pipeline.retry`."""
         shape = self._batches.shape
         if shape.unmatched is None:
             raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
-        rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
-        if rows.num_rows == 0:
-            return None
-        return self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
+        with self._lock:  # from reading to writing: a batch in between may put more rows aside
+            rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
+            if rows.num_rows == 0:
+                return None
+            done = self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
+        self._told(done)
+        return done
 
     def wait(self, seconds: float | None = None) -> None:
         """Until the stream ends or so much time has passed; raises what stopped it."""
@@ -380,6 +406,10 @@ class Running:
             return
         if isinstance(self.error, SemistreamError):
             raise self.error
+        if isinstance(self.error, OSError):
+            raise StateError(
+                f"{self.pipeline.name} stopped: {self.error}. No row is lost; see to the disk and start again"
+            ) from self.error
         raise SemistreamError(f"{self.pipeline.name} stopped: {str(failure).strip()}") from failure
 
     def stop(self) -> None:

@@ -140,7 +140,6 @@ class Shape:
         return frame, self._stage(frame, ledger, warehouse, job, started)
 
     def _stage(self, frame: DataFrame, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
-        prefix = f"{job.app}-{job.label}"
         now = int(started * 1_000_000)
         about = {
             "_batch": job.number,
@@ -186,7 +185,7 @@ class Shape:
             keys = self.deduplicates.key
             routes.append(Route(KEYS, keys, pa.schema([pa.field(name, self.hidden[name]) for name in keys]), staging))
         return Stage(
-            prefix=prefix,
+            prefix=job.prefix,
             routes=tuple(routes),
             route=names.ROUTE,
             statuses={one.name: names.status_column(n) for n, one in enumerate(self.steps) if isinstance(one, Lookup)},

@@ -88,6 +88,8 @@ class Source:
                 raise ArgumentError(_cannot_load(self.format, error)) from error
         columns = self.columns()
         assert columns is not None
+        for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):  # whatever the session says: their rows would be lost
+            reader = reader.option(name, self.options.get(name, "false"))
         ddl = ", ".join(f"`{item.name}` {type_name(item.type)}" for item in columns)
         if self.format in ("csv", "json"):
             ddl += f", `{BROKEN}` string"

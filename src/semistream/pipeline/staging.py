@@ -11,6 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, UNMATCHED
 from semistream.sinks.warehouse import StagedFile
 from semistream.stores.manifest import private
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
 _COUNTS = "counts"  # the route of the line that counts
+# A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
+_FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED)
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,14 @@ class _Task:
                     )
             lines = [self._finish(route) for route in list(self.open)]
         except BaseException:
-            for path, _, handle in self.open.values():
-                handle.close()
+            for path, writer, handle in self.open.values():
+                for one in (writer, handle):
+                    with suppress(OSError):  # what could not be written then cannot be written now
+                        one.close()
                 path.unlink(missing_ok=True)
             raise
         if self.stage.identity is not None:
-            self.counts = {route: len(np.unique(np.concatenate(some))) for route, some in self.seen.items()}
+            self.counts = self._rows_of_routes()
         about = {"counts": self.counts, "lookups": self.lookups, "samples": self.samples}
         lines.append({"route": _COUNTS, "path": "", "rows": 0, "bytes": 0, "about": json.dumps(about)})
         schema = pa.schema(
@@ -165,6 +171,16 @@ class _Task:
             some = batch.column("_ss_reason").filter(chosen).slice(0, 3).to_pylist()
             self.samples.setdefault(route, []).extend(text for text in some if text is not None)
 
+    def _rows_of_routes(self) -> dict[str, int]:
+        """Input rows by their route; one whose copies went different ways counts once, for the first of `_FIRST`."""
+        counts: dict[str, int] = {}
+        known = np.empty(0, np.int64)
+        for route in sorted(self.seen, key=lambda name: _FIRST.index(name.partition(":")[0])):
+            new = np.setdiff1d(np.concatenate(self.seen[route]), known)
+            counts[route] = len(new)
+            known = np.concatenate([known, new])
+        return counts
+
     def _write(self, name: str, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
@@ -172,9 +188,9 @@ class _Task:
         if name not in self.open:
             directory = Path(route.directory)
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = directory / f"{self.stage.prefix}-{name}-{self.suffix}.parquet"
+            path = directory / f"{self.stage.prefix}-{plain(name)}-{self.suffix}.parquet"
             handle = os.fdopen(private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL), "wb")
-            self.open[name] = (path, pq.ParquetWriter(handle, route.schema), handle)
+            self.open[name] = (path, pq.ParquetWriter(handle, route.schema, write_page_checksum=True), handle)
             self.rows[name] = 0
         columns = [
             _column(batch, column, item.type, route.constants)
@@ -184,13 +200,18 @@ class _Task:
         self.rows[name] += batch.num_rows
 
     def _finish(self, name: str) -> dict[str, Any]:
-        path, writer, handle = self.open.pop(name)
+        path, writer, handle = self.open[name]
         writer.close()
         handle.flush()
         os.fsync(handle.fileno())
         size = os.fstat(handle.fileno()).st_size
         handle.close()
         return {"route": name, "path": str(path), "rows": self.rows[name], "bytes": size, "about": None}
+
+
+def plain(name: str) -> str:
+    """A name as part of a file's name, whatever a user chose: no separators, nothing that a URL has to encode."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType, constants: dict[str, Any]) -> pa.Array:

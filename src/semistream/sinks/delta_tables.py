@@ -146,6 +146,11 @@ class DeltaWarehouse:
         there = open_table(self._path(table))
         return -1 if there is None else _mirrored(there, table)
 
+    def files(self, table: str) -> set[str]:
+        """The files that make up the table now."""
+        there = open_table(self._path(table))
+        return set() if there is None else {uri.rpartition("/")[2] for uri in there.file_uris()}
+
     def read(self, table: str) -> pa.Table:
         """All rows of a table."""
         there = open_table(self._path(table))

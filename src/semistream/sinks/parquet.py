@@ -133,6 +133,11 @@ class ParquetWarehouse:
         """The version that the table mirrors, -1 for none."""
         return self._state().marks.get(mirror_mark(_table_name(table)), -1)
 
+    def files(self, table: str) -> set[str]:
+        """The files that make up the table now."""
+        there = self._state().tables.get(_table_name(table))
+        return set() if there is None else {Path(file.path).name for file in there.files}
+
     def read(self, table: str) -> pa.Table:
         """All rows of a table."""
         return _read_table(self.root, self._state(), table)

@@ -152,6 +152,11 @@ class PostgresWarehouse:
             version = self._find(session)(mirror_mark(check_name("table", table)))
             return -1 if version is None or not self._columns(session, table) else version
 
+    def files(self, table: str) -> set[str]:
+        """None: rows are in the database, files only on their way to it."""
+        check_name("table", table)
+        return set()
+
     def read(self, table: str) -> pa.Table:
         """All rows of a table; they pass through Python."""
         with self._server.transaction() as session:

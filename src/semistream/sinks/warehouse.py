@@ -142,6 +142,9 @@ class Warehouse(Protocol):
     def mirrored(self, table: str) -> int:
         """The version that the table mirrors, -1 for none."""
 
+    def files(self, table: str) -> set[str]:
+        """The names of the files in `place` that are part of the table: they must not be removed."""
+
     def read(self, table: str) -> pa.Table:
         """All rows of a table, for people and tests."""
 
@@ -149,11 +152,13 @@ class Warehouse(Protocol):
         """Where it is, for people; never a password."""
 
 
-def stage(directory: Path, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> StagedFile:
+def stage(
+    directory: Path, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, prefix: str = "part"
+) -> StagedFile:
     """Write rows into a new Parquet file of ``directory``, durable when this returns. For tasks and tests."""
     import pyarrow.parquet as pq
 
-    path = directory / f"part-{uuid.uuid4().hex}.parquet"
+    path = directory / f"{prefix}-{uuid.uuid4().hex}.parquet"
     written = 0
     columns = stored_schema(schema)
     batches = rows.to_batches() if isinstance(rows, pa.Table) else rows

@@ -90,11 +90,11 @@ def create_once(path: Path, content: dict[str, object]) -> None:
     """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump({**content, "crc32": _crc(content)}, file)
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump({**content, "crc32": _crc(content)}, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.link(temporary, path)
     except FileExistsError:
         pass  # another task was first: its pin counts

@@ -1,0 +1,169 @@
+"""Ways to make a running pipeline fail, and the eight bugs that the verifier must find. For tests only."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semistream import MasterStore
+from semistream.pipeline import batch, held, ledger
+from semistream.pipeline.batch import Batches
+from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.shape import Shape
+from semistream.sinks import _marks, delta_tables
+from semistream.sinks._delta_log import open_table
+from semistream.sinks.delta_tables import DeltaWarehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VARIABLE = "SHOP_BUG"  # read by the tests' driver, and by nothing else
+Patch = Callable[[Any, str, Any], None]  # as pytest's monkeypatch.setattr
+
+
+class CrashError(Exception):
+    """Stands for the death of a driver: what follows in the batch does not happen."""
+
+
+def at(patch: Patch, what: dict[str, Callable[[], None]], state: Path | None = None, number: int = 0) -> None:
+    """Do something, once, when the pipeline reaches a failpoint; with ``state`` not before batch ``number`` is decided.
+
+    A run begins by carrying out once more what was decided last, and reaches failpoints there too.
+    """
+    left = dict(what)
+
+    def reach(name: str) -> None:
+        if name in left and (state is None or (Ledger(state, "sales").last("batches") or 0) >= number):
+            left.pop(name)()
+
+    for module in (batch, ledger, delta_tables):
+        patch(module, "reach", reach)
+
+
+def crash() -> None:
+    """For `at`."""
+    raise CrashError
+
+
+# -- the bugs ----------------------------------------------------------------------------------------------------------
+
+
+def no_ledger_check(patch: Patch) -> None:
+    """A batch that comes again is computed and written again."""
+
+    def decide(self: Ledger, kind: str, number: int, decision: Decision) -> None:
+        self._path(kind, number).unlink(missing_ok=True)
+        keep(self, kind, number, decision)
+
+    def run(self: Batches, frame: DataFrame, job: batch.Job, *, retried: int | None = None) -> Decision:
+        decision = self._decide(frame, job, time.time(), retried)
+        self.ledger.decide(job.kind, job.number, decision)
+        self.carry_out(decision)
+        return decision
+
+    keep = Ledger.decide
+    patch(Ledger, "decide", decide)
+    patch(Batches, "run", run)
+    patch(_marks.Stream, "holds", lambda *_, **__: False)
+    patch(DeltaWarehouse, "_table_for", lambda self, *rest: open_table(self._path(rest[-1].table)))
+
+
+def equality_instead_of_at_least(patch: Patch) -> None:
+    """Only changes of the version right after the one that was read are looked for, not all since."""
+    whole = MasterStore.changed_since
+    patch(MasterStore, "changed_since", lambda self, _: whole(self, self.version - 1))
+
+
+def no_pin(patch: Patch) -> None:
+    """A batch reads whatever version is the newest when it gets to it."""
+    frame = Shape.frame
+
+    def newest(self: Shape, rows: DataFrame, versions: dict[str, int], seen: Path | None) -> DataFrame:
+        return frame(self, rows, versions | self.newest_versions(None), seen)
+
+    patch(Shape, "frame", newest)
+
+
+def misses_never_dropped(patch: Patch) -> None:
+    """A key that missed once is taken to miss for ever."""
+    patch(held, "_arrived", lambda table, *_: np.zeros(table.num_rows, np.bool_))
+
+
+def held_after_the_commit(patch: Patch) -> None:
+    """Rows that wait are written down only once the batch is in the warehouse."""
+    decide, carry_out = Ledger.decide, Batches.carry_out
+
+    def without(self: Ledger, kind: str, number: int, decision: Decision) -> None:
+        decide(self, kind, number, replace(decision, held=()))
+
+    def later(self: Batches, decision: Decision) -> None:
+        carry_out(self, decision)
+        kind = "side" if ".side" in decision.writes.app else "batches"
+        self.ledger._path(kind, decision.writes.batch).unlink()
+        decide(self.ledger, kind, decision.writes.batch, decision)
+
+    patch(Ledger, "decide", without)
+    patch(Batches, "carry_out", later)
+    patch(Batches, "_sweep", lambda _: None)
+
+
+def unfenced_second_driver(patch: Patch) -> None:
+    """Nobody asks whether another driver is at work."""
+
+    def open_it(self: Ledger) -> None:
+        for part in ("", "pins", "batches", "side", "held", "staging"):
+            (self.root / part).mkdir(parents=True, exist_ok=True)
+
+    patch(Ledger, "open", open_it)
+
+
+def null_key_dropped(patch: Patch) -> None:
+    """Rows whose key is NULL are gone before anybody counts them."""
+    compute = Batches._compute
+
+    def some(self: Batches, frame: DataFrame, *rest: Any) -> Any:
+        return compute(self, frame.filter("customer IS NOT NULL"), *rest)
+
+    patch(Batches, "_compute", some)
+
+
+def swallowed_exception(patch: Patch) -> None:
+    """A batch that fails returns as if it had not, and Spark counts it as done."""
+    run = Batches.run
+
+    def quiet(self: Batches, frame: DataFrame, job: batch.Job, *, retried: int | None = None) -> Decision:
+        with suppress(CrashError):
+            return run(self, frame, job, retried=retried)
+        last = self.ledger.newest()
+        assert last is not None
+        return last
+
+    patch(Batches, "run", quiet)
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    bug.__name__: bug
+    for bug in (
+        no_ledger_check,
+        equality_instead_of_at_least,
+        no_pin,
+        misses_never_dropped,
+        held_after_the_commit,
+        unfenced_second_driver,
+        null_key_dropped,
+        swallowed_exception,
+    )
+}
+
+
+def plant() -> None:
+    """The bug that the environment names, if it names one."""
+    if name := os.environ.get(VARIABLE):
+        BUGS[name](setattr)

@@ -1,0 +1,47 @@
+"""Pipelines that could load rows twice are refused before they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from semistream import MasterStore
+from semistream.pipeline import deduplicate, keep, lookup
+from semistream.pipeline.checks import StepError, check_steps
+
+SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    """Several parts a product."""
+    table = pa.table({"product": ["p", "p", "q"], "part": ["a", "b", "a"]})
+    MasterStore.build(table, tmp_path / "parts", key="product")
+    return tmp_path / "parts"
+
+
+@pytest.fixture
+def makers(tmp_path: Path) -> Path:
+    MasterStore.build(pa.table({"id": ["a"], "maker": ["x"]}), tmp_path / "makers", key="id")
+    return tmp_path / "makers"
+
+
+@pytest.mark.parametrize("on_miss", ["hold", "redirect"])
+def test_copies_of_a_row_that_fare_differently(parts: Path, makers: Path, on_miss: str) -> None:
+    """Of two copies one would be loaded and the other set aside, with the whole row: loaded again when it is tried."""
+    several = lookup(parts, on="product", columns=["part"])
+    with pytest.raises(StepError, match=f"on_miss='{on_miss}' sets whole rows aside, but 'parts' may give several"):
+        check_steps([several, lookup(makers, on={"part": "id"}, on_miss=on_miss)], SALES)
+    check_steps([several, lookup(makers, on={"part": "id"}, on_miss="drop")], SALES)
+    check_steps([several, lookup(makers, on={"product": "id"}, on_miss=on_miss)], SALES)
+    one = lookup(parts, on="product", columns=["part"], multiple="first")
+    check_steps([one, lookup(makers, on={"part": "id"}, on_miss=on_miss)], SALES)
+
+
+def test_deduplicate_after_copies_were_made(parts: Path) -> None:
+    several = lookup(parts, on="product", columns=["part"])
+    with pytest.raises(StepError, match="'parts' may give several rows for one, all but one of which would go"):
+        check_steps([several, deduplicate("sale")], SALES)
+    check_steps([deduplicate("sale"), several, keep("part = 'a'")], SALES)

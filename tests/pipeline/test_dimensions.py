@@ -1,0 +1,88 @@
+"""Members that are made for a batch, without Spark: the same numbers on replay, NULL is nobody, mirrored once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from semistream.etl.dimension import Dimension
+from semistream.pipeline import assign_keys
+from semistream.pipeline import columns as names
+from semistream.pipeline.dimensions import mirror, resolved
+from semistream.pipeline.shape import Mirrored, Shape
+from semistream.sinks import DeltaWarehouse, StagedFile
+
+CUSTOMER, STATUS = names.asked_column(0, 0), names.status_column(0)
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Path:
+    Dimension.create(
+        tmp_path / "customers",
+        key=pa.schema({"customer": pa.string()}),
+        attributes=pa.schema({"name": pa.string()}),
+        surrogate="customer_sk",
+    )
+    return tmp_path / "customers"
+
+
+def shape(customers: Path, taken: dict[str, str]) -> Shape:
+    kinds = {"id": pa.int64(), "customer_sk": pa.int64()}
+    return Shape(
+        table="sales",
+        steps=(assign_keys(customers, on="customer", infer_members=True, unknown_key=-7),),
+        shares={},
+        original=["id", "customer"],
+        dimensions=(Mirrored("customers", customers),),
+        facts=pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]),
+        taken=taken,
+    )
+
+
+def unresolved(directory: Path, taken: dict[str, str], rows: list[tuple[int, str | None, int | None]]) -> StagedFile:
+    """Rows (id, customer, the key if it was found) as a task puts them aside."""
+    values = {"id": [one[0] for one in rows], "customer_sk": pa.array([one[2] for one in rows], pa.int64())}
+    table = pa.table(
+        {new: values[old] for new, old in taken.items()}
+        | {CUSTOMER: pa.array([one[1] for one in rows], pa.string()), STATUS: [one[2] is not None for one in rows]}
+    )
+    path = directory / f"unresolved-{len(list(directory.iterdir()))}.parquet"
+    pq.write_table(table, path)
+    return StagedFile(str(path), len(rows), path.stat().st_size)
+
+
+def test_members_are_made_once(customers: Path, tmp_path: Path) -> None:
+    taken = {"id": "id", "customer_sk": "customer_sk"}
+    made = shape(customers, taken)
+    place = tmp_path / "sales"
+    place.mkdir()
+    files = [
+        unresolved(tmp_path, taken, [(1, "b", None), (2, None, None), (3, "a", None), (4, "old", 99)]),
+        unresolved(tmp_path, taken, [(5, "b", None)]),
+    ]
+    for _ in range(3):  # killed before the decision, and begun again
+        finished, versions = resolved(made, files, place, "sales-b000000000-fact")
+        found = {row["id"]: row["customer_sk"] for file in finished for row in pq.read_table(file.path).to_pylist()}
+        assert found == {1: 2, 2: -7, 3: 1, 4: 99, 5: 2}
+        assert all(Path(file.path).name.startswith("sales-b000000000-fact-") for file in finished)
+        assert versions == {"customers": Dimension.open(customers).store.version}
+    assert Dimension.open(customers).next_key == 3
+    warehouse = DeltaWarehouse(tmp_path / "warehouse")
+    for _ in range(2):
+        mirror(warehouse, made.dimensions[0], versions["customers"])
+        members = {row["customer"]: row["customer_sk"] for row in warehouse.read("customers").to_pylist()}
+        assert {name: key for name, key in members.items() if key > 0} == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("taken", [{"id": "id"}, {"id": "id", "customer_sk": "customer_sk", "again": "customer_sk"}])
+def test_the_key_is_selected_twice_or_not_at_all(customers: Path, tmp_path: Path, taken: dict[str, str]) -> None:
+    place = tmp_path / "sales"
+    place.mkdir()
+    file = unresolved(tmp_path, taken, [(1, "b", None), (2, "old", 99)])
+    [finished], _ = resolved(shape(customers, taken), [file], place, "x")
+    rows = sorted(pq.read_table(finished.path).to_pylist(), key=lambda row: row["id"])
+    wanted = [{"id": 1, "customer_sk": 1, "again": 1}, {"id": 2, "customer_sk": 99, "again": 99}]
+    assert rows == [{name: row[name] for name in taken} for row in wanted]

@@ -1,0 +1,245 @@
+"""Held rows on their own, without Spark: who leaves when, and that nobody is lost or leaves twice."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semistream import MasterStore
+from semistream.errors import StateError
+from semistream.pipeline.held import EXPIRED, SINCE, TIME, Held, Released, key_column, new_segment
+from semistream.pipeline.ledger import Segment
+from semistream.pipeline.steps import Lookup, lookup
+
+COLUMNS = ["sale", "product"]
+
+
+def segment(
+    directory: Path, name: str, rows: list[tuple[int, str | None]], since: float = 100.0, master: str = "products"
+) -> Segment:
+    """A file of held rows (sale, product), as a task writes it."""
+    products = pa.array([product for _, product in rows], pa.string())
+    table = pa.table(
+        {
+            "sale": [sale for sale, _ in rows],
+            "product": products,
+            key_column(0): products,
+            SINCE: pa.array([since] * len(rows), pa.float64()),
+        }
+    )
+    path = directory / f"{name}.parquet"
+    pq.write_table(table, path, write_page_checksum=True)
+    return new_segment(master, str(path), len(rows), path.stat().st_size)
+
+
+def products(names: list[str]) -> pa.Table:
+    return pa.table({"id": pa.array(names, pa.string()), "price": [float(len(name)) for name in names]})
+
+
+def released(found: Released) -> dict[int, bool]:
+    """{sale: was its time up}."""
+    rows = [row for path in found.files for row in pq.read_table(path).to_pylist()]
+    assert len(rows) == found.rows
+    return {row["sale"]: row[EXPIRED] for row in rows}
+
+
+def waiting(segments: tuple[Segment, ...]) -> set[int]:
+    found = [row["sale"] for one in segments for row in pq.read_table(one.path).to_pylist()]
+    assert len(found) == len(set(found)) == sum(one.rows for one in segments)
+    return set(found)
+
+
+class Shelf:
+    """A store of products and the lookup that waits for them."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.root = root
+        self.store = MasterStore.build(products(["a"]), root / "products", key="id")
+        self.lookup: Lookup = lookup(root / "products", on={"product": "id"}, on_miss="hold", **options)
+
+    def release(self, segments: list[Segment], before: int | None, now: float = 100.0) -> Released:
+        held = Held(segments, [self.lookup], COLUMNS)
+        known = {} if before is None else {"products": before}
+        return held.release({"products": self.store}, known, now, self.root)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path, hold_for="1 hour")
+
+
+class TestRelease:
+    def test_only_those_whose_key_arrived(self, shelf: Shelf) -> None:
+        rows = [segment(shelf.root, "x", [(1, "b"), (2, "c"), (3, None)]), segment(shelf.root, "y", [(4, "c")])]
+        before = shelf.store.version
+        shelf.store = shelf.store.upsert(products(["b", "d"]))
+        found = shelf.release(rows, before)
+        assert released(found) == {1: False}
+        assert waiting(found.left) == {2, 3, 4}
+        assert rows[1] in found.left  # a file that nobody leaves stays as it is
+        again = shelf.release(list(found.left), shelf.store.version)
+        assert (again.rows, again.left) == (0, found.left)
+
+    def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
+        rows = segment(shelf.root, "x", [(1, "b")])
+        Path(rows.path).unlink()
+        assert shelf.release([rows], shelf.store.version).left == (rows,)
+
+    def test_keys_that_changed_in_between_are_found(self, shelf: Shelf) -> None:
+        """Deleted and inserted again, and merged: the keys since the version that was read last."""
+        rows = [segment(shelf.root, "x", [(1, "a"), (2, "b"), (3, "c")])]
+        before = shelf.store.version
+        shelf.store = shelf.store.delete(["a"]).upsert(products(["b"])).merge_deltas(1).upsert(products(["a"]))
+        assert released(shelf.release(rows, before)) == {1: False, 2: False}
+
+    def test_everything_is_looked_up_when_the_changes_are_not_known(self, shelf: Shelf) -> None:
+        rows = [segment(shelf.root, "x", [(1, "a"), (2, "z")])]
+        shelf.store = shelf.store.upsert(products(["q"]))
+        assert released(shelf.release(rows, None)) == {1: False}
+        assert released(shelf.release(rows, 99)) == {1: False}  # a store that was built anew
+
+    def test_as_of(self, tmp_path: Path) -> None:
+        """The key is there, but not for that time: the row waits on."""
+        day = [datetime(2026, 1, n) for n in range(1, 29)]
+        history = pa.schema(
+            {
+                "id": pa.string(),
+                "price": pa.float64(),
+                "valid_from": pa.timestamp("us"),
+                "valid_to": pa.timestamp("us"),
+            }
+        )
+        store = MasterStore.build(
+            pa.Table.from_pylist([{"id": "a", "price": 1.0, "valid_from": day[10], "valid_to": None}], history),
+            tmp_path / "products",
+            key="id",
+        )
+        step = lookup(tmp_path / "products", on={"product": "id"}, on_miss="hold", as_of="sold")
+        table = pa.table(
+            {
+                "sale": [1, 2],
+                "product": ["b", "b"],
+                key_column(0): ["b", "b"],
+                TIME: pa.array([day[3], day[20]], pa.timestamp("us")),
+                SINCE: [100.0, 100.0],
+            }
+        )
+        pq.write_table(table, tmp_path / "x.parquet")
+        rows = new_segment("products", str(tmp_path / "x.parquet"), 2, 10)
+        late = store.upsert(
+            pa.Table.from_pylist([{"id": "b", "price": 2.0, "valid_from": day[15], "valid_to": None}], history)
+        )
+        found = Held([rows], [step], COLUMNS).release({"products": late}, {"products": store.version}, 100.0, tmp_path)
+        assert released(found) == {2: False}
+        assert waiting(found.left) == {1}
+
+
+class TestBounds:
+    def test_time_is_up(self, shelf: Shelf) -> None:
+        rows = [segment(shelf.root, "x", [(1, "b")], since=100.0), segment(shelf.root, "y", [(2, "b")], since=200.0)]
+        held = Held(rows, [shelf.lookup], COLUMNS)
+        version = {"products": shelf.store.version}
+        assert not held.due(version, version, 3600.0)
+        assert held.due(version, version, 3800.0)
+        assert held.due({"products": shelf.store.version + 1}, version, 3600.0)
+        found = shelf.release(rows, shelf.store.version, now=3750.0)
+        assert released(found) == {1: True}
+        assert waiting(found.left) == {2}
+
+    def test_the_oldest_make_room(self, tmp_path: Path) -> None:
+        files = [segment(tmp_path, f"x{n}", [(n, "b")], since=100.0 - n) for n in range(4)]
+        shelf = Shelf(tmp_path, hold_bytes=files[0].bytes * 2)
+        found = shelf.release(files, shelf.store.version)
+        assert released(found) == {2: True, 3: True}
+        assert waiting(found.left) == {0, 1}
+
+    def test_it_is_told_that_nobody_waits_for_it_any_more(self, shelf: Shelf) -> None:
+        rows = segment(shelf.root, "x", [(1, "b")], master="goods")
+        with pytest.raises(StateError, match=r"1 rows wait for 'goods', .*x.parquet"):
+            shelf.release([rows], shelf.store.version)
+
+    def test_a_new_column_of_the_source(self, shelf: Shelf) -> None:
+        """Rows that were held before there was such a column come without it."""
+        rows = segment(shelf.root, "x", [(1, "b")])
+        before = shelf.store.version
+        store = shelf.store.upsert(products(["b"]))
+        found = Held([rows], [shelf.lookup], ["sale", "product", "colour"]).release(
+            {"products": store}, {"products": before}, 100.0, shelf.root
+        )
+        assert pq.read_table(found.files[0]).column_names == ["sale", "product", SINCE, EXPIRED]
+
+
+class TestDamage:
+    @pytest.mark.parametrize("kind", ["gone", "cut", "flipped", "fewer rows"])
+    def test_is_told(self, shelf: Shelf, kind: str) -> None:
+        rows = segment(shelf.root, "x", [(n, f"b{n}") for n in range(200)])
+        path = Path(rows.path)
+        data = bytearray(path.read_bytes())
+        if kind == "gone":
+            path.unlink()
+        elif kind == "cut":
+            path.write_bytes(data[: len(data) // 2])
+        elif kind == "flipped":
+            data[200] ^= 16  # in the first page
+            path.write_bytes(data)
+        else:
+            pq.write_table(pq.read_table(path).slice(1), path)
+        with pytest.raises(StateError, match=r"x\.parquet"):
+            shelf.release([rows], None)
+
+
+KEYS = st.sampled_from(["a", "b", "c", "d", None])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("hold"), st.lists(KEYS, min_size=1, max_size=4)),
+        st.tuples(st.just("arrive"), st.sampled_from(["a", "b", "c", "d"])),
+        st.tuples(st.just("leave"), st.sampled_from(["a", "b", "c", "d"])),
+        st.tuples(st.just("wait"), st.sampled_from([1000.0, 4000.0])),
+        st.tuples(st.just("batch"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_against_a_dict(steps: list[tuple[str, Any]]) -> None:
+    """Whatever comes in whatever order: rows leave when their key has arrived or their time is up, each once."""
+    with tempfile.TemporaryDirectory() as name:
+        shelf = Shelf(Path(name), hold_for="1 hour")
+        present, now, number = {"a"}, 100.0, 0
+        segments: list[Segment] = []
+        model: dict[int, tuple[str | None, float]] = {}
+        before = shelf.store.version
+        for kind, what in steps:
+            if kind == "arrive":
+                shelf.store = shelf.store.upsert(products([what]))
+                present.add(what)
+            elif kind == "leave":
+                shelf.store = shelf.store.delete([what])
+                present.discard(what)
+            elif kind == "wait":
+                now += what
+            elif kind == "hold":  # they missed in the version that the last batch read
+                missed = [key for key in what if key not in present and shelf.store.version == before]
+                rows = [(number + place, key) for place, key in enumerate(missed)]
+                number += len(rows)
+                if rows:
+                    segments.append(segment(shelf.root, f"held{number}", rows, since=now))
+                    model |= {sale: (key, now) for sale, key in rows}
+            else:
+                found = shelf.release(segments, before, now)
+                up = {sale for sale, (_, since) in model.items() if since < now - 3600}
+                arrived = {sale for sale, (key, _) in model.items() if key in present}
+                assert released(found) == {sale: sale in up for sale in up | arrived}
+                model = {sale: row for sale, row in model.items() if sale not in up | arrived}
+                segments, before = list(found.left), shelf.store.version
+                assert waiting(found.left) == set(model)
