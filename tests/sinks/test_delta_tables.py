@@ -124,6 +124,15 @@ def test_a_mirror_leaves_other_files_alone(place: Place) -> None:
     assert DeltaTable(path).count() == 300
 
 
+def test_a_deltalake_that_would_lose_the_marks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = prepared(place)
+    batch = batch_of(warehouse, 0)
+    monkeypatch.setattr("deltalake.__version__", "1.5.1")
+    with pytest.raises(SinkError, match=r"deltalake 1.5.1 is too old .*pip install 'deltalake>=1.6'"):
+        warehouse.commit(batch)
+    assert warehouse.read("sales").num_rows == 0
+
+
 def test_what_is_no_warehouse(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="remote"):
         DeltaWarehouse("s3://bucket/warehouse")

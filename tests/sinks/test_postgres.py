@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
@@ -93,6 +94,13 @@ class TestSecrets:
         assert "127.0.0.1:1" in text
         for secret in (PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=""), "canary", "Päss"):
             assert secret not in text
+
+    @pytest.mark.parametrize("shown", [PASSWORD, quote(PASSWORD), quote(PASSWORD, safe="")])
+    def test_an_error_that_would_show_it(self, postgres: str, shown: str) -> None:
+        """None of libpq's does so far; should one, it is covered and not chained."""
+        server, error = _postgres_session.Server(postgres, 1), ValueError(f"bad {shown} here")
+        assert server._said(error) == "bad *** here"
+        assert server._clean(error) is None
 
     def test_the_error_names_host_and_database(self, tmp_path: Path) -> None:
         warehouse = PostgresWarehouse("host=127.0.0.1 port=1 dbname=shop user=etl", staging=tmp_path, connect_tries=2)
@@ -247,7 +255,7 @@ class TestTables:
             "short": (pa.uint16(), pa.int32(), [65535, None]),
             "int": (pa.uint32(), pa.int64(), [2**32 - 1, None]),
             "long": (pa.uint64(), pa.decimal128(20, 0), [2**64 - 1, None]),
-            "half": (pa.float16(), pa.float32(), [1.5, None]),
+            "half": (pa.float16(), pa.float32(), [np.float16(1.5), None]),
             "time": (pa.time64("us"), pa.time64("us"), [123_456, None]),
             "seconds": (pa.time32("s"), pa.time64("us"), [60, None]),
             "huge": (pa.decimal256(50, 2), pa.decimal256(50, 2), [12, None]),

@@ -64,7 +64,7 @@ def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_arrow_batches")
-@pytest.mark.parametrize("transport", ["rows", "keys"])
+@pytest.mark.parametrize("transport", [pytest.param("rows", marks=pytest.mark.long), "keys"])
 def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, transport: str) -> None:
     started, killed = str(tmp_path / "started"), str(tmp_path / "killed")
 
@@ -191,7 +191,7 @@ def python(script: str, *arguments: str, said: Path, **environment: str) -> int:
         ).returncode
 
 
-@pytest.mark.parametrize("failpoint", ["enriched", "committed"])
+@pytest.mark.parametrize("failpoint", ["enriched", pytest.param("committed", marks=pytest.mark.long)])
 def test_the_driver_is_killed(spark: SparkSession, tmp_path: Path, failpoint: str) -> None:
     from deltalake import DeltaTable
 

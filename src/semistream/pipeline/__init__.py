@@ -8,6 +8,7 @@ from semistream.pipeline.ledger import Decision
 from semistream.pipeline.pipeline import Pipeline, Running
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
+from semistream.pipeline.store_sink import StoreSink
 
 __all__ = [
     "Decision",
@@ -16,6 +17,7 @@ __all__ = [
     "Running",
     "Source",
     "Step",
+    "StoreSink",
     "assign_keys",
     "compute",
     "deduplicate",

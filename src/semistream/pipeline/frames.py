@@ -44,24 +44,21 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType
 
-    frame = frame.withColumns({ROUTE: F.lit(None).cast("string"), REASON: F.lit(None).cast("string")})
+    bad: list[tuple[Column, str]] = []
     if BROKEN in frame.columns:
-        frame = _leave(
-            frame, F.col(BROKEN).isNotNull(), QUARANTINE, F.lit("the record cannot be read as it is declared")
-        )
+        bad.append((F.col(BROKEN).isNotNull(), "the record cannot be read as it is declared"))
     for name in columns:
-        kind = frame.schema[name].dataType
+        kind, column = frame.schema[name].dataType, F.col(quoted(name))
         if isinstance(kind, StringType | BinaryType):
-            size = F.octet_length(F.col(quoted(name)))
-            frame = _leave(
-                frame, size > MOST_FIELD_BYTES, QUARANTINE, F.lit(f"{name} is longer than {MOST_FIELD_BYTES:,} bytes")
-            )
+            bad.append((F.octet_length(column) > MOST_FIELD_BYTES, f"{name} is longer than {MOST_FIELD_BYTES:,} bytes"))
         if isinstance(kind, StringType):
-            broken = F.col(quoted(name)).contains(_REPLACEMENT)
-            frame = _leave(frame, broken, QUARANTINE, F.lit(f"{name} is not UTF-8"))
-    for name in required:
-        frame = _leave(frame, F.col(quoted(name)).isNull(), QUARANTINE, F.lit(f"{name} is NULL"))
-    return frame
+            bad.append((column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
+    bad += [(F.col(quoted(name)).isNull(), f"{name} is NULL") for name in required]
+    reason: Column = F.lit(None).cast("string")
+    for when, why in reversed(bad):
+        reason = F.when(when, F.lit(why)).otherwise(reason)
+    frame = frame.withColumn(REASON, reason)
+    return frame.withColumn(ROUTE, F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE)))
 
 
 def looked_up(frame: DataFrame, step: Lookup, number: int, version: int, memory: int, tasks: int) -> DataFrame:
@@ -173,8 +170,11 @@ def _leave(frame: DataFrame, when: Column, route: Column | str, reason: Column) 
 
     leaves = F.col(ROUTE).isNull() & when
     target = F.lit(route) if isinstance(route, str) else route
-    return frame.withColumn(REASON, F.when(leaves, reason).otherwise(F.col(REASON))).withColumn(
-        ROUTE, F.when(leaves, target).otherwise(F.col(ROUTE))
+    return frame.withColumns(
+        {
+            REASON: F.when(leaves, reason).otherwise(F.col(REASON)),
+            ROUTE: F.when(leaves, target).otherwise(F.col(ROUTE)),
+        }
     )
 
 

@@ -26,7 +26,7 @@ from semistream.sinks import ForeignCheckpointError, StaleWriterError
 from semistream.sinks.warehouse import BatchWrites
 from semistream.spark.pins import create_once, read_once
 
-KEPT = 100  # decisions and pins, as many as Spark keeps of its own log
+KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 # Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
 CAME = ("rows_in", "released", "retried")
 WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")

@@ -176,9 +176,9 @@ class Pipeline:
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(
                 f"the checkpoint of {self.name!r} is gone ({self.checkpoint}), with which batches up to "
-                f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load rows again. Restore it, or start with "
-                "a new state directory and an empty table; if only new rows come in, use --replaces with the id in "
-                f"{self.state / 'owner.json'}"
+                f"{ledger.last(BATCHES)} were loaded. Spark would begin anew and load them again. Restore it, or start "
+                "with a new state directory and an empty table; if only new rows come in, use --replaces with the id "
+                f"in {self.state / 'owner.json'}"
             )
 
     def _shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction
 
+_OLDEST = (1, 6)
 _DELETE = "__delete"  # the row of a change stands for a key whose rows go
+
+
+def check_deltalake() -> None:
+    """Refuse a delta-rs that adds files without their marks: a batch would be written again after a crash."""
+    import deltalake
+
+    found = deltalake.__version__
+    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
+        raise SinkError(
+            f"deltalake {found} is too old for a warehouse; run: pip install 'deltalake>={'.'.join(map(str, _OLDEST))}'"
+        )
 
 
 def add_action(root: Path, file: StagedFile) -> AddAction:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from semistream.errors import ArgumentError
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
-from semistream.sinks._delta_files import add_action, replace_keys
+from semistream.sinks._delta_files import add_action, check_deltalake, replace_keys
 from semistream.sinks._delta_log import create_table, first_line, marked, open_table
 from semistream.sinks._marks import Marks, Stream, Streams, check_query, mirror_mark, stream_marks, table_mark
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
@@ -90,6 +90,7 @@ class DeltaWarehouse:
 
     def commit(self, batch: BatchWrites) -> bool:
         """Commit table by table, then the ledger; see `Warehouse.commit`."""
+        check_deltalake()
         stream = self._streams.of(batch.app)
         ledger = open_table(self.root / _LEDGER) or self._create_ledger()
         marks = stream.marks(ledger.transaction_version, batch.query)

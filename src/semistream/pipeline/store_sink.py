@@ -1,0 +1,125 @@
+"""``StoreSink``: a stream of changes keeps a store or a dimension current, each batch once, as one new version.
+
+A second query in the application that looks the store up, or one of its own. A batch's number is published with its
+rows, so a replay changes nothing; who looks up meanwhile reads one version or the next, never half of one.
+
+>>> sink = StoreSink("/data/products", app="prices", format="debezium")  # doctest: +SKIP
+>>> changes.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/prices").start()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.errors import ArgumentError, choose
+from semistream.etl import Applied, Changes, Dimension, apply_changes
+from semistream.etl.change_rows import OP, write_rejects
+from semistream.etl.debezium import debezium_changes
+from semistream.etl.plain import plain_changes
+from semistream.stores import MasterStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS = ("plain", "debezium")
+
+
+class StoreSink:
+    """For ``foreachBatch``: applies each batch of changes to the store at ``store``, exactly once.
+
+    ``format="plain"``: rows with the store's columns and an operation in column ``op`` (insert, update, upsert,
+    delete), ordered by column ``order``. ``format="debezium"``: envelopes as JSON in column ``value``. ``app`` names
+    the stream of changes and stays the same for as long as the store lives. Bad records are written to the directory
+    ``rejects``, a file a batch; more of them than ``max_bad_rate`` stop the stream before anything is applied.
+    ``effective`` is for dimensions with history: the column that says since when a row holds.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        app: str,
+        *,
+        format: str = "plain",  # noqa: A002 - Spark's word
+        op: str = OP,
+        order: str | None = None,
+        value: str = "value",
+        effective: str | None = None,
+        rejects: str | os.PathLike[str] | None = None,
+        max_bad_rate: float = 0.0,
+    ) -> None:
+        self.path = Path(store)
+        self.app = app
+        self.format = choose("format", format, FORMATS)
+        self.op = op
+        self.order = order
+        self.value = value
+        self.effective = effective
+        self.rejects = None if rejects is None else Path(rejects)
+        self.max_bad_rate = max_bad_rate
+        self.last: Applied | None = None
+        self.seconds_behind: float | None = None  # of the newest change, when it could be looked up
+        if not isinstance(app, str) or not app:
+            raise ArgumentError(
+                f"app={app!r} is no name; give the stream of changes a name that stays, such as 'prices'"
+            )
+        if self.rejects is None and max_bad_rate:
+            raise ArgumentError(f"max_bad_rate={max_bad_rate} lets bad records pass; say by rejects= where they go")
+        opened = MasterStore.open(store)
+        self._dimension = "dimension" in opened.manifest.properties
+        if effective is not None and not self._dimension:
+            raise ArgumentError(f"effective={effective!r} is for dimensions with history, which {store} is not")
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply one batch, or pass over it when the store has it already."""
+        self.apply(batch.toArrow(), batch_id)
+
+    def apply(self, rows: pa.Table, batch_id: int) -> None:
+        """The same for rows that are there."""
+        store = MasterStore.open(self.path)
+        token = (self.app, batch_id)
+        if self._dimension:
+            dimension = Dimension(store)
+            schema, key = (
+                (dimension.change_schema, dimension.key)
+                if self.effective is None
+                else dimension.with_time(self.effective)
+            )
+            changes = self._changes(rows, schema, key, batch_id)
+            done = dimension.apply(changes, effective=self.effective, token=token, max_bad_rate=self.max_bad_rate)
+            self.last = Applied(dimension.store, rejects=changes.rejects, applied=done.applied)
+        else:
+            changes = self._changes(rows, store.schema, store.key, batch_id)
+            self.last = apply_changes(store, changes, token=token, max_bad_rate=self.max_bad_rate)
+        if self.rejects is not None and changes.rejects:
+            self.rejects.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_rejects(changes.rejects, self.rejects / f"{self.app}-{batch_id:09d}.jsonl")
+        self.seconds_behind = _behind(changes)
+
+    def _changes(self, rows: pa.Table, schema: pa.Schema, key: Any, batch_id: int) -> Changes:
+        name = f"{self.app}, batch {batch_id}"
+        if self.format == "plain":
+            return plain_changes(rows, schema, key, op=self.op, order=self.order, name=name)
+        if self.value not in rows.column_names:
+            raise ArgumentError(f"value={self.value!r} is no column of the changes; they have {rows.column_names}")
+        return debezium_changes(_lines(rows.column(self.value), name), schema, key)
+
+
+def _lines(column: pa.ChunkedArray, name: str) -> Iterator[tuple[str, int, str | bytes]]:
+    for number, text in enumerate(column.to_pylist(), 1):
+        if text is not None:  # a tombstone follows a delete in Kafka, and says nothing more
+            yield name, number, text
+
+
+def _behind(changes: Changes) -> float | None:
+    """How old the newest change was when it became visible."""
+    newest = pc.max(changes.rows.column("_time")) if "_time" in changes.rows.column_names else None
+    if newest is None or not newest.is_valid:
+        return None
+    return time.time() - float(pc.cast(newest, pa.int64()).as_py()) / 1e6
