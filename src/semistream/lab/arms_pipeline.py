@@ -28,7 +28,7 @@ from semistream.budget import parse_bytes
 from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.data import FILES_A_BATCH, BenchData, warm_page_cache
 from semistream.lab.data_pipeline import ADDED, KEYS, REVENUE, SALE, TABLE, SalesData, batch_name
-from semistream.lab.memory import MemorySampler
+from semistream.lab.memory import MemoryCurve
 from semistream.pipeline import Decision, Pipeline, Source, Step, compute, lookup, select, source
 from semistream.stores import MasterStore
 
@@ -71,14 +71,13 @@ def run_in(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dic
     job = Job(spark, data, place, params.get("memory"), natively=cell.arm == "spark")
     for number in range(first + timed):
         job.arrive(sales / batch_name(number), batch_name(number))
-    with MemorySampler(os.getpid(), workers=True) as sampler, job:
+    with MemoryCurve() as memory, job:
         job.wait_for(first + timed)
         waits = [job.one(sales / batch_name(number)) for number in range(first + timed, first + timed + closed)]
     return {
         **job.summary(first, timed, waits),
         "checksum": job.checksum(),
-        "pss_peak_bytes": sampler.usage.peak,
-        "workers": sampler.usage.processes,
+        "pss_peak_bytes": max(memory.sizes, default=None),
     }
 
 

@@ -8,16 +8,13 @@ the time from its arrival to its commit; its own time is the same without the wa
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +22,7 @@ import numpy.typing as npt
 from semistream.lab.arms_pipeline import Job, linked
 from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.data_pipeline import SalesData, batch_name
-from semistream.lab.memory import pss_bytes, python_workers
+from semistream.lab.memory import MemoryCurve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,35 +31,10 @@ if TYPE_CHECKING:
 
 BATCHES = 25  # different ones; they come again and again
 CHANGED, CHANGE_SECONDS = 0.01, 10.0
-_SAMPLE_SECONDS = 1.0
 _ROW_BYTES = 80  # of a row in the table, at most
 _POINTS = 300  # of a curve that is kept
 _KEPT = 20  # batches that stay where they arrived; Spark lists all of them for every batch
 Numbers = npt.NDArray[np.float64]
-
-
-@dataclass
-class Memory:
-    """The memory of this process and of Spark's Python workers below it, sampled every second."""
-
-    times: list[float] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_SAMPLE_SECONDS):
-            sizes = [pss_bytes(pid) or 0 for pid in (os.getpid(), *python_workers(os.getpid()))]
-            self.times.append(time.time())
-            self.sizes.append(sum(sizes))
 
 
 def slope(times: list[float], values: list[float] | list[int]) -> float:
@@ -90,7 +62,7 @@ def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[
     job = Job(spark, data, place, params["memory"], stores=stores)
     arrived: list[float] = []
     removed = 0
-    with job, Memory() as memory:
+    with job, MemoryCurve() as memory:
         for number in range(params["warmup"]):
             job.one(sales / batch_name(number % BATCHES), f"first-{number:05d}", anew=True)
         with _changes(stores.get("products"), data.rows) as changes:
@@ -103,8 +75,9 @@ def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[
                     removed += 1
             job.wait_for(params["warmup"] + count)
     committed = np.array([one.at for one in job.done])
-    lags = committed[params["warmup"] :] - arrived
-    took = committed[params["warmup"] :] - np.maximum(arrived, committed[params["warmup"] - 1 : -1])
+    came = np.array(arrived)
+    lags = committed[params["warmup"] :] - came
+    took = committed[params["warmup"] :] - np.maximum(came, committed[params["warmup"] - 1 : -1])
     third = count // 3
     during = [n for n, at in enumerate(memory.times) if at >= began]
     sizes, times = [memory.sizes[n] for n in during], [memory.times[n] - began for n in during]
@@ -185,8 +158,7 @@ def change(store: Path, rows: int) -> dict[str, Any]:
 
     import pyarrow as pa
 
-    from semistream.etl import apply_changes
-    from semistream.etl.change_rows import OP
+    from semistream.stores import MasterStore
     from semistream.workloads.zipf import ZipfWorkload
 
     load, count, took = ZipfWorkload(rows), max(1, int(CHANGED * rows)), list[float]()
@@ -196,7 +168,7 @@ def change(store: Path, rows: int) -> dict[str, Any]:
         part = pa.Table.from_batches([load.master_slice(len(took) * count % (rows - count + 1), count)])
         price = pa.array(np.round(part.column("price").to_numpy() + len(took) + 1, 2))
         part = part.set_column(part.schema.get_field_index("price"), "price", price)
-        apply_changes(store, part.append_column(OP, pa.array(["update"] * count)))
+        MasterStore.open(store).apply(upserts=part).merge_deltas()
         took.append(time.monotonic() - began)
         due = max(due + CHANGE_SECONDS, time.monotonic())
     return {"changes": len(took), "changed_rows": len(took) * count, "change_seconds": float(np.median(took or [0.0]))}
