@@ -12,12 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from semistream.lab.cells import BenchmarkError, Cell
-from semistream.lab.commands import Data, Out, Quick, Repetitions
+from semistream.lab.commands import Data, Quick, Repetitions
 
 ARMS = ("semistream", "spark")
 _QUICKLY = "10000000; with --quick 200000"
 Rows = Annotated[
     int | None, typer.Option("--rows", help="Rows of the largest of three masters.", show_default=_QUICKLY)
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Where results go.", show_default="runs/bench-pipeline[-quick]")
 ]
 
 
