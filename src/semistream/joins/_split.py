@@ -21,7 +21,7 @@ from semistream.rows import Projection
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
-_ADMISSION = 0.97  # of the hits that a perfect LFU cache has, what the sketch's choice reaches
+_LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
 
 
 def elasticity(density: float, read_seconds: float) -> float:
@@ -76,7 +76,8 @@ def predict_sweep(
         """Cached keys, hits, rows in a full window, pages and requests of its sweep."""
         cached = min(float(master.keys), max(0.0, (cache - tables) / cell) / master.rows_per_key)
         whole = cached >= master.keys
-        hits = 1.0 if whole else popularity.head(cached) * (_ADMISSION if profile.skew else 1.0)
+        best = 1.0 if whole else popularity.head(cached)
+        hits = best * (1 - _LOST * (1 - best)) if profile.skew else best
         window = max(1.0, (room - cache) / waiting)
         pages, reads = swept(window, master, popularity.without(min(cached, master.keys - 1.0)), gap)
         return cached, hits, window, pages, reads
