@@ -136,7 +136,7 @@ class TestShown:
             "100 sales in = 97 with a product + 3 of unknown",
             "NULL",
             "7 customers made, each with one key",
-            "with memory for",
+            "of memory for",
             "none of them",
             "7 s in all",
         ):

@@ -122,7 +122,7 @@ def soaked(slope: float = 0.0, last: float = 1.0, p99: float = 0.5) -> dict[str,
 
 
 def test_targets_and_page(tmp_path: Path) -> None:
-    soak = {"memory": "10%", "minutes": 30.0, "rate": 400_000, "warmup": 6}
+    soak: dict[str, Any] = {"memory": "10%", "minutes": 30.0, "rate": 400_000, "warmup": 6}
     results = written(
         tmp_path,
         [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from semistream.pipeline import compute, select
+from semistream.pipeline import Step, compute, select
 from semistream.pipeline.checks import StepError, check_steps
 
-STEPS = [compute(revenue="quantity * price"), select("sale_id", "revenue")]
+STEPS: list[Step] = [compute(revenue="quantity * price"), select("sale_id", "revenue")]
 
 
 def test_a_source_whose_columns_only_spark_knows() -> None:

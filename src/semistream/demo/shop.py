@@ -41,6 +41,7 @@ SALE = {
 REVENUE = "quantity * price"
 TABLE = [*SALE, *COLUMNS, "city", "revenue"]
 CUSTOMERS = 20_000  # nobody has a list of them
+_MEMORY = {"stores": "4MB", "customers": "12MB"}  # besides that of the products; nobody is a customer at first
 _CITIES = ["Oslo", "Rome", "Lima", "Accra", "Osaka", "Quito", "Perth", "Lyon"]
 
 
@@ -144,15 +145,21 @@ class Shop:
             source("parquet", self.place.sales, schema=SALE, maxFilesPerTrigger=self.settings.files_per_batch),
             [
                 lookup(store.path, on=KEY, columns=COLUMNS, name="products"),
-                lookup(self.place.stores, on={"store": "number"}, name="stores"),
+                lookup(self.place.stores, on={"store": "number"}, name="stores", memory=_MEMORY["stores"]),
                 compute(revenue=REVENUE),
-                assign_keys(self.place.customers, on="customer", name="customers", infer_members=True),
+                assign_keys(
+                    self.place.customers,
+                    on="customer",
+                    name="customers",
+                    infer_members=True,
+                    memory=_MEMORY["customers"],
+                ),
                 select(*TABLE, "customer_key"),
             ],
             DeltaWarehouse(self.place.warehouse),
             table="sales",
             state=self.place.root / "state",
-            memory=parse_bytes(self.settings.memory, whole=store.bytes),
+            memory=parse_bytes(self.settings.memory, whole=store.bytes) + sum(map(parse_bytes, _MEMORY.values())),
             trigger=f"{self.settings.trigger_seconds} seconds",
         )
 

@@ -82,7 +82,7 @@ def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
     table.add_column("s a batch", justify="right")
     table.add_column()
     budget, whole = parse_bytes(settings.memory, whole=store.bytes), format_bytes(store.bytes)
-    remarks = [f"with memory for {format_bytes(budget)} of {whole}; makes the customers too"]
+    remarks = [f"{format_bytes(budget)} of memory for {whole}, and makes customers"]
     remarks += ["reads all products every time"] * 2
     for outcome, remark in zip((verdict.ours, *verdict.natives), remarks, strict=True):
         counted, median = f"{len(outcome.measured)}", f"{outcome.batch_seconds:.2f}"

@@ -69,7 +69,7 @@ class PipelineSettings:
         """Both arms, each repetition with the other first."""
         from semistream.lab.suites import in_turns
 
-        common = {"rows": self.rows, "batch_rows": self.batch_rows}
+        common: dict[str, Any] = {"rows": self.rows, "batch_rows": self.batch_rows}
         common |= {"warmup": self.warmup, "batches": self.batches, "closed": self.closed}
         place = [("semistream", {**common, "memory": self.memory}), ("spark", common)]
         return in_turns("pipeline", [place], self.repetitions)
@@ -188,7 +188,7 @@ def show_targets(groups: list[Any]) -> None:
     from semistream.lab.report_pipeline import targets
     from semistream.lab.terminal import show_table
 
-    lines = [
+    lines: list[list[str | Text]] = [
         [Text("✓", "green") if one.met else Text("✗", "red"), one.what, one.wanted, one.measured, one.where]
         for one in targets(groups)
     ]
