@@ -185,11 +185,11 @@ def show_targets(groups: list[Any]) -> None:
     """What had to be reached, and what was."""
     from rich.text import Text
 
-    from semistream.lab.report_pipeline import targets
+    from semistream.lab.report_pipeline import STATED_FOR, targets
     from semistream.lab.terminal import show_table
 
     lines: list[list[str | Text]] = [
         [Text("✓", "green") if one.met else Text("✗", "red"), one.what, one.wanted, one.measured, one.where]
         for one in targets(groups)
     ]
-    show_table("targets", ["", "", "wanted", "reached", "where"], lines)
+    show_table(f"targets, stated for {STATED_FOR}", ["", "", "wanted", "reached", "where"], lines)
