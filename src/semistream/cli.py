@@ -15,7 +15,7 @@ import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
-from semistream.lab import changes_commands, pipelines, planning
+from semistream.lab import changes_commands, pipeline_bench, pipelines, planning
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
 from semistream.lab.papers_commands import lab
@@ -50,6 +50,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+bench.command()(pipeline_bench.pipeline)
 app.add_typer(bench, name="bench")
 for command in (planning.plan, planning.tune, planning.calibrate):
     app.command(rich_help_panel="Planning")(command)

@@ -1,4 +1,4 @@
-"""Pipelines that could load rows twice are refused before they run."""
+"""Steps are checked as far as columns are known; pipelines that could load rows twice are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.pipeline import deduplicate, keep, lookup
+from semistream.pipeline import Step, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.checks import StepError, check_steps
 
 SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
@@ -45,3 +45,17 @@ def test_deduplicate_after_copies_were_made(parts: Path) -> None:
     with pytest.raises(StepError, match="'parts' may give several rows for one, all but one of which would go"):
         check_steps([several, deduplicate("sale")], SALES)
     check_steps([deduplicate("sale"), several, keep("part = 'a'")], SALES)
+
+
+STEPS: list[Step] = [compute(revenue="quantity * price"), select("sale_id", "revenue")]
+
+
+def test_a_source_whose_columns_only_spark_knows() -> None:
+    check_steps(STEPS, None)
+    with pytest.raises(StepError, match="there is a column 'revenue' already"):
+        check_steps([STEPS[0], compute(revenue="price")], None)
+
+
+def test_a_source_whose_columns_are_known() -> None:
+    with pytest.raises(StepError, match="step 2: there is no column 'sale_id' here"):
+        check_steps(STEPS, pa.schema({"quantity": pa.int32(), "price": pa.float64()}))

@@ -19,6 +19,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -183,6 +184,32 @@ class MemorySampler:
         said, _ = self._process.communicate(timeout=30)
         if said:
             self.usage = Usage(**json.loads(said))
+
+
+@dataclass
+class MemoryCurve:
+    """The memory of this process and of Spark's Python workers below it over time, until the `with` block ends.
+
+    Sampled once a second by a thread: coarse, but nothing that a benchmark of minutes would feel.
+    """
+
+    times: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(1.0):
+            self.sizes.append(sum(pss_bytes(pid) or 0 for pid in (os.getpid(), *python_workers(os.getpid()))))
+            self.times.append(time.time())
 
 
 def watch(root: int, *, workers: bool) -> Usage:

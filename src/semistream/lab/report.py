@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream.lab import plots, report_joins, texts
+from semistream.lab import plots, report_joins, report_pipeline, texts
 from semistream.lab.results import Group, Result, Results, cell_of, disagreements, grouped
 from semistream.lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
 
@@ -43,7 +43,8 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     body += _notes("note", "Could not be run:", failures)
     groups = grouped(usable)
     body += _joins([group for group in groups if group.suite == "joins"])
-    others = [group for group in groups if group.suite != "joins"]
+    body += _pipeline([group for group in groups if group.suite == "pipeline"])
+    others = [group for group in groups if group.suite not in ("joins", "pipeline")]
     for rows in sorted({group.params["rows"] for group in others}, reverse=True):
         body += _size(rows, [group for group in others if group.params["rows"] == rows])
     used = {result["environment"] for result in usable}
@@ -97,6 +98,19 @@ def _joins(groups: list[Group]) -> str:
             text += f"<h3>{escape(where)}</h3>"
             text += table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
     return text
+
+
+def _pipeline(groups: list[Group]) -> str:
+    """Whole pipelines, from files to a table."""
+    if not groups:
+        return ""
+    text = f"<h2>Pipelines: three masters, into a Delta table</h2>{report_pipeline.METHOD}"
+    text += _targets(report_pipeline.targets(groups))
+    for title, picture in report_pipeline.pictures(groups):
+        text += f"<h3>{escape(title)}</h3>{picture}"
+    header, lines = report_pipeline.table(groups)
+    marked = [number for number, group in enumerate(groups) if group.arm != "spark"]
+    return text + table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
 
 
 def _spark(groups: list[Group]) -> str:

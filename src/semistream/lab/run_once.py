@@ -28,6 +28,10 @@ def run_cell(cell: Cell, root: Path) -> dict[str, Any]:
         from semistream.lab import arms_spark
 
         result = arms_spark.run(cell, data)
+    elif cell.suite == "pipeline":
+        from semistream.lab import arms_pipeline
+
+        result = arms_pipeline.run(cell, data)
     elif cell.suite == "joins":
         from semistream.lab import arms_joins
 

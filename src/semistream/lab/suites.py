@@ -270,7 +270,7 @@ def run(settings: Run, wanted: Sequence[Cell], results: Results, start: Start, e
 def run_cell(cell: Cell, settings: Run) -> dict[str, Any]:
     """Run one cell in a fresh process."""
     variables = dict(os.environ)
-    if cell.suite != "spark":
+    if cell.suite not in ("spark", "pipeline"):
         variables |= dict.fromkeys(ONE_THREAD, "1")
     command = [sys.executable, "-m", "semistream.lab.run_once", str(settings.data), cell.to_json()]
     try:

@@ -37,13 +37,14 @@ class _Columns:
     given_later: set[str] = field(default_factory=set)  # surrogate keys that are filled in after all steps
     source: set[str] = field(default_factory=set)  # empty while Spark has not told
     several: str = ""  # the lookup that may give several rows for one, if there was one
+    more: bool = False  # the source may have further columns: Spark will tell
 
     def need(self, name: str, word: str) -> None:
         if name in self.given_later:
             raise StepError(
                 self.number, word, f"{name!r} is not known yet for members that are made; put this step before it"
             )
-        if self.source and name not in self.types:
+        if not self.more and name not in self.types:
             raise StepError(self.number, word, f"there is no column {name!r} here; there are {list(self.types)}")
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
@@ -58,7 +59,7 @@ class _Columns:
 
 def check_steps(steps: Sequence[Step], source: pa.Schema | None) -> None:
     """Raise for the first step that cannot be. Without a ``source`` schema only the steps' own columns are checked."""
-    known = _Columns({item.name: item.type for item in source} if source is not None else {})
+    known = _Columns({item.name: item.type for item in source or ()}, more=source is None)
     known.source = set(known.types)
     for number, step in enumerate(steps):
         known.number = number
@@ -98,7 +99,7 @@ def _lookup(step: Lookup, known: _Columns) -> None:
         raise StepError(number, "lookup", str(error)) from error
     for name in (*step.on, *([step.as_of] if step.as_of else [])):
         known.need(name, "on" if name in step.on else "as_of")
-    if known.types and all(known.types.get(name) is not None for name in step.on):
+    if all(known.types.get(name) is not None for name in step.on):
         stream = pa.schema([pa.field(name, known.types[name]) for name in step.on])
         columns = [] if step.columns is None else list(step.columns)
         try:
