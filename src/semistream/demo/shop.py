@@ -1,4 +1,4 @@
-"""The moving parts of the demo: master data, sales that arrive as files, Spark, our pipeline and Spark's joins."""
+"""The moving parts of the demo: products, sales that arrive as files, Spark, and the joins."""
 
 from __future__ import annotations
 
@@ -11,38 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from semistream.budget import parse_bytes
-from semistream.demo.query import Load, Native, Outcome
+from semistream.demo.query import Outcome, Query
 from semistream.errors import SemistreamError
-from semistream.workloads.retail import STORES, RetailWorkload, write_files, write_master
+from semistream.workloads.retail import RetailWorkload, write_files, write_master
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from semistream.demo import Place, Settings
     from semistream.demo.view import LiveQuery
-    from semistream.pipeline import Pipeline
+    from semistream.spark import Metrics
     from semistream.stores import MasterStore
     from semistream.stores.paged import Progress
 
 KEY = {"product": "product_id"}
 COLUMNS = ["product_key", "vendor", "price"]
-SALE = {
-    "sale_id": "bigint",
-    "sold_at": "timestamp",
-    "store": "int",
-    "product": "string",
-    "quantity": "int",
-    "customer": "string",
-}
-REVENUE = "quantity * price"
-TABLE = [*SALE, *COLUMNS, "city", "revenue"]
-CUSTOMERS = 20_000  # nobody has a list of them
-_MEMORY = {"stores": "4MB", "customers": "12MB"}  # besides that of the products; nobody is a customer at first
-_CITIES = ["Oslo", "Rome", "Lima", "Accra", "Osaka", "Quito", "Perth", "Lyon"]
 
 
 class Arrivals(threading.Thread):
@@ -51,7 +34,7 @@ class Arrivals(threading.Thread):
     def __init__(self, place: Path, shop: RetailWorkload, settings: Settings) -> None:
         super().__init__(name="arrivals", daemon=True)
         batches = (shop.sales(n * settings.rows_per_file, settings.rows_per_file) for n in range(settings.files))
-        self._files = write_files(map(with_customers, batches), place)
+        self._files = write_files(batches, place)
         self._pause = 1 / settings.files_per_second
         self._ended = threading.Event()
         self.times: list[float] = []
@@ -74,19 +57,8 @@ class Arrivals(threading.Thread):
         self.join()
 
 
-def with_customers(sales: pa.RecordBatch) -> pa.RecordBatch:
-    """Sales with the card that the customer showed."""
-    number = pc.cast(pc.subtract(sales.column("sale_id"), _rounded(sales.column("sale_id"))), pa.string())
-    return sales.append_column("customer", pc.binary_join_element_wise("C", pc.utf8_lpad(number, 6, "0"), ""))
-
-
-def _rounded(numbers: pa.Array) -> pa.Array:
-    """The next multiple of the number of customers that is not above."""
-    return pc.multiply(pc.divide(numbers, CUSTOMERS), CUSTOMERS)
-
-
 class Shop:
-    """The parts together: masters, arrivals, Spark and its queries."""
+    """The parts together: master, arrivals, Spark and its queries."""
 
     def __init__(self, place: Place, settings: Settings) -> None:
         self.place = place
@@ -99,23 +71,10 @@ class Shop:
         }
 
     def build(self, progress: Progress) -> MasterStore:
-        """Write products and stores, and build what our pipeline looks up; the store of the products."""
-        import pyarrow.parquet as pq
-
-        from semistream.etl import Dimension
+        """Write the products, and build the store from them."""
         from semistream.stores import MasterStore
 
         write_master(self.place.master, self.workload)
-        cities = [_CITIES[n % len(_CITIES)] for n in range(STORES)]
-        stores = pa.table({"number": pa.array(range(1, STORES + 1), pa.int32()), "city": cities})
-        pq.write_table(stores, self.place.root / "stores.parquet")
-        MasterStore.build(stores, self.place.stores, key="number")
-        Dimension.create(
-            self.place.customers,
-            key=pa.schema({"customer": pa.string()}),
-            attributes=pa.schema({"name": pa.string()}),
-            surrogate="customer_key",
-        )
         return MasterStore.build(self.place.master, self.place.store, key="product_id", progress=progress)
 
     def start_spark(self) -> None:
@@ -130,55 +89,36 @@ class Shop:
                     "semistream demo",
                     f"local[{self.settings.cores},4]",
                     spark__sql__session__timeZone="UTC",
-                    spark__sql__warehouse__dir=str(self.place.root / "spark-warehouse"),
+                    spark__sql__warehouse__dir=str(self.place.root / "warehouse"),
                 )
         except PySparkException as error:
             raise SemistreamError(f"Spark did not start: {error} (more in {self.place.log})") from error
 
-    def pipeline(self, store: MasterStore) -> Pipeline:
-        """The way of a sale into the warehouse."""
-        from semistream.pipeline import Pipeline, assign_keys, compute, lookup, select, source
-        from semistream.sinks import DeltaWarehouse
+    def enrich(self, store: MasterStore, show: LiveQuery) -> Outcome:
+        """Our query, while the sales arrive; stopped once in the middle, then restarted from its checkpoint."""
+        from semistream.spark import Metrics, enrich
 
-        self.place.sales.mkdir(exist_ok=True)
-        return Pipeline(
-            source("parquet", self.place.sales, schema=SALE, maxFilesPerTrigger=self.settings.files_per_batch),
-            [
-                lookup(store.path, on=KEY, columns=COLUMNS, name="products"),
-                lookup(self.place.stores, on={"store": "number"}, name="stores", memory=_MEMORY["stores"]),
-                compute(revenue=REVENUE),
-                assign_keys(
-                    self.place.customers,
-                    on="customer",
-                    name="customers",
-                    infer_members=True,
-                    memory=_MEMORY["customers"],
-                ),
-                select(*TABLE, "customer_key"),
-            ],
-            DeltaWarehouse(self.place.warehouse),
-            table="sales",
-            state=self.place.root / "state",
-            memory=parse_bytes(self.settings.memory, whole=store.bytes) + sum(map(parse_bytes, _MEMORY.values())),
-            trigger=f"{self.settings.trigger_seconds} seconds",
+        metrics = Metrics(self.spark, run_log=self.place.root / "metrics.jsonl")
+        frame = enrich(
+            self._sales(), store, on=KEY, how="left", memory=self.settings.memory, columns=COLUMNS, metrics=metrics
         )
-
-    def load(self, store: MasterStore, show: LiveQuery) -> Outcome:
-        """Our pipeline, while the sales arrive; stopped once in the middle, then restarted from its checkpoint."""
-        warehouse = self.place.warehouse
-        outcome = Outcome("semistream", warehouse / "sales", customers=warehouse / "customers")
-        query = Load(self.pipeline(store), self.spark, outcome, self.place, self.settings, self.arrivals)
+        outcome = Outcome("semistream", self.place.table("enriched"))
+        query = self._query(frame, outcome, metrics)
         self.arrivals.start()
         query.follow(show.update, self.settings.rows, stop_after=self.settings.stop_after_batch)
-        show.stopped(*query.forget_last_commit())
+        show.stopped(query.seen, query.forget_last_commit())
         query.follow(show.update, self.settings.rows)
-        return query.finished()
+        outcome.stats = metrics.total
+        outcome.replayed = query.sink.skipped
+        metrics.close()
+        return outcome
 
     def native(self, name: str, show: LiveQuery) -> Outcome:
         """One of Spark's own joins over the first of the same files, which have all arrived by now."""
         outcome = Outcome(name, self.place.table(f"spark-{list(self.natives).index(name) + 1}"))
-        query = Native(self.natives[name](), outcome, self.place, self.settings, self.arrivals)
-        query.follow(show.update, self.settings.native_rows, enough_seconds=self.settings.native_seconds)
+        self._query(self.natives[name](), outcome).follow(
+            show.update, self.settings.native_rows, enough_seconds=self.settings.native_seconds
+        )
         return outcome
 
     def close(self) -> None:
@@ -189,19 +129,21 @@ class Shop:
             with contextlib.suppress(Exception):  # it may be gone
                 self.spark.stop()
 
-    def _plain(self, hint: str | None = None) -> DataFrame:
-        from pyspark.sql import functions
+    def _query(self, frame: DataFrame, outcome: Outcome, metrics: Metrics | None = None) -> Query:
+        return Query(frame, outcome, self.place, self.settings, self.arrivals, metrics)
 
+    def _sales(self) -> DataFrame:
+        schema = "sale_id BIGINT, sold_at TIMESTAMP, store INT, product STRING, quantity INT"
+        self.place.sales.mkdir(exist_ok=True)
+        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self.settings.files_per_batch)
+        return stream.parquet(str(self.place.sales))
+
+    def _plain(self, hint: str | None = None) -> DataFrame:
         products = self.spark.read.parquet(str(self.place.master)).select("product_id", *COLUMNS)
         if hint:
             products = products.hint(hint)
-        stores = self.spark.read.parquet(str(self.place.root / "stores.parquet"))
-        schema = ", ".join(f"{name} {kind}" for name, kind in SALE.items())
-        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self.settings.files_per_batch)
-        sales = stream.parquet(str(self.place.sales))
-        joined = sales.join(products, sales["product"] == products["product_id"], "left")
-        joined = joined.join(stores, joined["store"] == stores["number"], "left")
-        return joined.withColumn("revenue", functions.expr(REVENUE)).select(*TABLE)
+        sales = self._sales()
+        return sales.join(products, sales["product"] == products["product_id"], "left").drop("product_id")
 
     def _broadcast(self) -> DataFrame:
         return self._plain("broadcast")

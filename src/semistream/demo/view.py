@@ -38,9 +38,8 @@ class View:
         """What is going to happen."""
         text = (
             f"[bold]{settings.rows:,} sales of {settings.products:,} products[/] arrive as files, "
-            f"{settings.arrival_rate:,.0f} a second. A pipeline gives each sale the key, vendor and price of its "
-            f"product, out of a store on disk with memory for {settings.memory} of it, the city of its store, and the "
-            "warehouse's key of its customer, who is made when unknown; and adds it to a Delta table, exactly once. "
+            f"{settings.arrival_rate:,.0f} a second. Spark gives each sale the key, vendor and price of its product, "
+            f"out of a store on disk with memory for {settings.memory} of it, and adds it to a Delta table. "
             f"Everything lies in {short(place.root)}."
         )
         self.console.print("", Padding(text, (0, 2)), "", sep="\n")
@@ -133,8 +132,9 @@ def _facts(query: LiveQuery, reading: Reading) -> dict[str, str]:
         facts["Speed"] = f"{reading.batch_rows / reading.batch_seconds:,.0f} rows/s"
     if query.budget_bytes:
         stats = reading.stats
-        facts["Products"] = f"{stats.match_rate:.1%} with a product" if stats and stats.rows_in else "none yet"
-        facts["Memory"] = f"within {format_bytes(query.budget_bytes)}"
+        facts["Cache"] = f"{stats.hit_ratio:.0%} found in the cache" if stats else "empty"
+        used = format_bytes(stats.peak_bytes) if stats else "nothing"
+        facts["Memory"] = f"{used} of {format_bytes(query.budget_bytes)} used"
         files = f"{reading.files_behind} file{'s' * (reading.files_behind != 1)}"
         facts["Lag"] = f"{files} ({reading.seconds_behind:.1f} s) behind" if reading.files_behind else "up to date"
     return facts
