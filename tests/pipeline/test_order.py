@@ -151,3 +151,13 @@ def test_memory_by_name(tmp_path: Path) -> None:
         divide(asked, 4 * MB, 2)
     with pytest.raises(MemoryBudgetError, match="too small for 1 lookups at once"):
         divide(asked[1:], 1000, 2)
+
+
+def test_what_grows_gets_room_to_grow(tmp_path: Path) -> None:
+    """A dimension is empty when its pipeline begins; it must not be given next to nothing."""
+    large = MasterStore.build(
+        pa.table({"id": range(50_000), "text": ["x" * 40] * 50_000}), tmp_path / "large", key="id"
+    )
+    empty = MasterStore.build(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "empty", key="id")
+    shares = divide([Asked("large", large, None), Asked("empty", empty, (), grows=True)], 64_000_000, 2)
+    assert shares["empty"].memory_bytes >= 64_000_000 // 8

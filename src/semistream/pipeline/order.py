@@ -24,6 +24,7 @@ from semistream.planner.choice import SPARK_CANDIDATES, choose_algorithm
 from semistream.stores import MasterStore
 
 _UNITS = 32  # in which memory is divided
+_GROWING = 4  # of these, what a master gets at least that grows while the pipeline runs
 _STREAM_ROW = 64  # bytes of a row that waits, as far as the planner is concerned
 _STRICT = ("fail", "redirect", "drop", "hold")
 _PASSES = 0.95  # of the rows, when nothing is known of a lookup that lets some go
@@ -38,6 +39,7 @@ class Asked:
     columns: tuple[str, ...] | None
     algorithm: str = "auto"
     memory: str | None = None
+    grows: bool = False  # by the pipeline's own work: it will need more than it does now
 
     def seconds(self, memory_bytes: int, tasks: int) -> tuple[float, str]:
         """Expected seconds a row and the algorithm; infinitely many when the memory is too small."""
@@ -82,7 +84,14 @@ def divide(asked: Sequence[Asked], memory: int, tasks: int) -> dict[str, Share]:
     if not free:
         return shares
     unit = max(1, left // max(_UNITS, len(free)))
-    costs = [[one.seconds(units * unit, tasks) for units in range(1, _UNITS + 1)] for one in free]
+    least = min(_GROWING, _UNITS // len(free))
+    costs = [
+        [
+            (math.inf, "") if one.grows and units < least else one.seconds(units * unit, tasks)
+            for units in range(1, _UNITS + 1)
+        ]
+        for one in free
+    ]
     # best[u]: the least time of the lookups so far in u units, and how they divide them
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for cost in costs:

@@ -190,9 +190,10 @@ class Pipeline:
         for step in self.steps:
             if isinstance(step, Lookup):
                 store = MasterStore.open(step.store)
-                asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory))
+                grows = step.on_miss == "infer"
+                asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory, grows))
             elif isinstance(step, Deduplicate) and seen is not None:
-                asked.append(Asked(SEEN, seen.store, (), "auto", step.memory))
+                asked.append(Asked(SEEN, seen.store, (), "auto", step.memory, grows=True))
         return divide(asked, self.memory, tasks)
 
 
