@@ -54,14 +54,13 @@ def history(shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
         change(2, price=5.0)
     at(monkeypatch.setattr, {})
     run()
-    for name in ("1", ".1.crc"):
-        (shop.root / "state" / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-    run()
     change(6, price=1.0)
     shop.arrive(2, files[2])
     at(monkeypatch.setattr, {"after_staging": second_driver})
     run()
     at(monkeypatch.setattr, {})
+    for name in ("2", ".2.crc"):
+        (shop.root / "state" / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     run()
 
 
