@@ -9,8 +9,8 @@ export SPARK_LOCAL_IP := 127.0.0.1
 # Workers run the same Python as the driver, whatever python3 is on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-# Both workers get whole files, so that a file's Spark session is started once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Workers get whole files, so that a file's Spark session is started once. Three for two cores: Spark's tests wait a lot.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile
 
 .PHONY: help setup postgres demo test test-long test-lowest lint format bench clean
 

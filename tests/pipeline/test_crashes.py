@@ -33,7 +33,7 @@ POINTS = [
     "after_commit",
     "after_keys",
 ]
-EACH_COMMIT = ("after_staging", "after_decision", "after_commit")  # the others with the long tests
+EACH_COMMIT = ("after_decision",)
 
 
 def driver(shop: Shop, *more: str, failpoint: str = "") -> subprocess.Popen[bytes]:

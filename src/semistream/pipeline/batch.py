@@ -133,7 +133,7 @@ class Batches:
     def _compute(
         self, frame: DataFrame, job: Job, versions: dict[str, int], released: Released, started: float
     ) -> tuple[int, Staged]:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
