@@ -38,6 +38,16 @@ def test_plain_changes_once(store: MasterStore) -> None:
     assert not sink.last.applied
 
 
+def test_a_new_checkpoint_passes_nothing_over(store: MasterStore) -> None:
+    sink = StoreSink(store.path, "prices")
+    for query, price in (("one", 7.0), ("two", 8.0)):  # both begin with batch 0
+        sink.apply(pa.table({"_op": ["update"], "id": [1], "price": [price]}), 0, query)
+        assert rows(store.path)[1] == price
+    version = MasterStore.open(store.path).version
+    sink.apply(pa.table({"_op": ["update"], "id": [1], "price": [8.0]}), 0, "two")
+    assert MasterStore.open(store.path).version == version
+
+
 def test_debezium(store: MasterStore, tmp_path: Path) -> None:
     def envelope(op: str, before: object, after: object, at: int) -> str:
         return json.dumps({"payload": {"op": op, "before": before, "after": after, "ts_ms": at}})

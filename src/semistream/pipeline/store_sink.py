@@ -23,6 +23,7 @@ from semistream.etl import Applied, Changes, Dimension, apply_changes
 from semistream.etl.change_rows import OP, write_rejects
 from semistream.etl.debezium import debezium_changes
 from semistream.etl.plain import plain_changes
+from semistream.sinks.delta import running_query
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ class StoreSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one batch, or pass over it when the store has it already."""
-        self.apply(batch.toArrow(), batch_id)
+        self.apply(batch.toArrow(), batch_id, running_query(batch))
 
-    def apply(self, rows: pa.Table, batch_id: int) -> None:
-        """The same for rows that are there."""
+    def apply(self, rows: pa.Table, batch_id: int, query: str = "") -> None:
+        """The same for rows that are there.
+
+        Batches are counted for each query: under a new checkpoint they begin at 0 and are applied, again or for the
+        first time. Changes that are applied again in their order end with the same rows; none is ever passed over.
+        """
         store = MasterStore.open(self.path)
-        token = (self.app, batch_id)
+        token = (f"{self.app}@{query}" if query else self.app, batch_id)
         if self._dimension:
             dimension = Dimension(store)
             schema, key = (

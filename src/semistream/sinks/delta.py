@@ -74,7 +74,7 @@ class DeltaSink:
 
     def __call__(self, batch: BatchFrame, batch_id: int) -> None:
         """Write one batch, or pass over it when the table holds it already."""
-        self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else _running_query(batch))
+        self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else running_query(batch))
 
     def load(self, read: Callable[[], pa.Table], batch_id: int, query: str, *, gaps: bool = False) -> None:
         """Write the rows that ``read`` returns as a batch of ``query``; it is not called when the table holds them.
@@ -128,7 +128,8 @@ def query_of(checkpoint: str | os.PathLike[str]) -> str:
         raise SinkError(f"{file} does not hold the id of a query: {error}") from error
 
 
-def _running_query(batch: Any) -> str:
+def running_query(batch: Any) -> str:
+    """The id of the query that a batch belongs to."""
     try:
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     except Exception:  # noqa: BLE001 - Connect has no SparkContext and says so by errors of its own
