@@ -272,7 +272,9 @@ def test_rows_that_wait_in_an_abandoned_stream_do_not_turn_up_in_the_next(
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["fixed", "text", "hashed"])
+@pytest.mark.parametrize(
+    "shape", ["fixed", *(pytest.param(shape, marks=pytest.mark.long) for shape in ("text", "hashed"))]
+)
 @pytest.mark.parametrize("part", ["tables", "header"])
 def test_damaged_cache_memory_never_gives_wrong_rows(shape: str, part: str) -> None:
     """In a process of its own, since a fault here may end it; see tests/joins/damaged_cache.py."""

@@ -93,6 +93,7 @@ class TestHalfStates:
             assert prints(shop) == first
             assert again.totals == done.totals
 
+    @pytest.mark.long
     def test_a_master_that_lacks_rows_is_mended(self, shop: Shop, spark: SparkSession) -> None:
         """on_miss='fail' tells to add the rows; then the batch that failed must read them."""
         pipeline = Pipeline(
@@ -113,6 +114,7 @@ class TestHalfStates:
 
 
 class TestOwnership:
+    @pytest.mark.long
     def test_another_state_takes_nothing_away(self, shop: Shop, spark: SparkSession) -> None:
         """A new state directory on a warehouse that is there: refused, and the files of its tables stay."""
         shop.arrive(0, [sale(1), sale(15)])
@@ -129,6 +131,7 @@ class TestOwnership:
         assert run(shop, spark).totals["rows_in"] == 4
         assert prints(shop) == first
 
+    @pytest.mark.long
     def test_two_pipelines_into_one_table(self, shop: Shop, spark: SparkSession) -> None:
         """One's name is the beginning of the other's, and it has done less."""
         other = Shop(shop.root / "other").open()
@@ -176,6 +179,7 @@ class TestOwnership:
         model.agrees(shop.warehouse(), run(shop, spark).totals)
 
 
+@pytest.mark.long
 def test_a_worker_is_killed(shop: Shop, spark: SparkSession) -> None:
     """The task is tried again; its files of the first try belong to nobody."""
     model = Model()
@@ -241,6 +245,7 @@ def test_late_and_twice(shop: Shop, spark: SparkSession) -> None:
     assert shop.warehouse().read("sales").column("sale_id").to_pylist().count(6) == 1
 
 
+@pytest.mark.long
 def test_a_full_disk(shop: Shop, spark: SparkSession) -> None:
     """No file may grow past a limit, wherever the driver writes: a clear error, and it goes on when there is room."""
     model = Model()
@@ -260,7 +265,7 @@ def test_a_full_disk(shop: Shop, spark: SparkSession) -> None:
     model.agrees(shop.warehouse(), run(shop, spark).totals)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "postgres"])
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.long), "postgres"])
 def test_other_warehouses(kind: str, shop: Shop, spark: SparkSession, request: pytest.FixtureRequest) -> None:
     def sink() -> Any:
         if kind == "parquet":

@@ -116,6 +116,7 @@ def test_plan_refuses(
     assert message in said
 
 
+@pytest.mark.long
 def test_tune(
     store: MasterStore,
     sample: Path,

@@ -22,7 +22,7 @@ from tests.tables import assert_same_rows, model_join
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRANSPORTS = pytest.mark.parametrize("transport", ["rows", "keys"])
+TRANSPORTS = pytest.mark.parametrize("transport", [pytest.param("rows", marks=pytest.mark.long), "keys"])
 TIMES = ("sold_at", "valid_from", "valid_to")
 COLUMNS = ["id", "sold_at", "n", "price"]
 START = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)

@@ -136,7 +136,8 @@ if sys.argv[2] == "raised":
 """
 
 
-@pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.long), "raised"])
+@pytest.mark.long
+@pytest.mark.parametrize("ending", ["stopped", "raised"])
 def test_the_files_go_with_the_driver(tmp_path: Path, ending: str) -> None:
     store = build(tmp_path / "s")
     code = python(LEAVES, str(store.path), ending, said=tmp_path / "said")

@@ -101,6 +101,7 @@ def test_shedding() -> None:
     assert kept("keep_w", 2.0) == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.long
 def test_a_suite_end_to_end(run: Run, tmp_path: Path) -> None:  # noqa: F811
     asked = ("lab", "run", "moij", "--figures", "7f", "--rows", "20000", "--out", tmp_path / "out")
     code, out, _ = run(*asked, "--data", tmp_path / "data")
