@@ -168,3 +168,25 @@ class TestOwnership:
         with pytest.raises(ForeignCheckpointError, match="another checkpoint"):
             run(shop, spark)
         assert shop.warehouse().read("sales").num_rows == 1
+
+
+def test_several_rows_for_one(shop: Shop, spark: SparkSession) -> None:
+    """A key with several rows gives several rows of the table, and its sale is one row of the account."""
+    import pyarrow as pa
+
+    parts = pa.table({"product": ["p1", "p1", "p2"], "part": ["a", "b", "c"]})
+    MasterStore.build(parts, shop.root / "stores" / "parts", key="product")
+    shop.arrive(0, [sale(1), sale(2), sale(3), sale(8)])  # p1, p2, p3, p1
+    pipeline = Pipeline(
+        source("json", shop.incoming, schema=SALE),
+        [lookup(shop.root / "stores" / "parts", on="product", on_miss="drop")],
+        shop.warehouse(),
+        table="sales",
+        state=shop.root / "state",
+        memory="32MB",
+    )
+    done = pipeline.run(spark, once=True)
+    assert done is not None
+    assert (done.counts["rows_in"], done.counts["enriched"], done.counts["unmatched"]) == (4, 3, 1)
+    found = [(row["sale_id"], row["part"]) for row in shop.warehouse().read("sales").to_pylist()]
+    assert sorted(found) == [(1, "a"), (1, "b"), (2, "c"), (8, "a"), (8, "b")]

@@ -89,7 +89,7 @@ class Batches:
         held = Held(before.held if before else (), self.shape.lookups, self.shape.original)
         stores = {one.name: MasterStore.open(one.store, versions[one.name]) for one in self.shape.lookups}
         released = held.release(stores, before.masters if before else {}, started, staging)
-        rows_in, staged = self._compute(frame, job, versions, released, started)
+        rows_in, staged = self._compute(frame, self.shape.reading(stores), job, versions, released, started)
         reach("after_staging")
         came = {"rows_in": rows_in - (retried or 0), "released": released.rows, "retried": retried or 0}
         counts = _counts(came, staged)
@@ -131,7 +131,7 @@ class Batches:
         )
 
     def _compute(
-        self, frame: DataFrame, job: Job, versions: dict[str, int], released: Released, started: float
+        self, frame: DataFrame, shape: Shape, job: Job, versions: dict[str, int], released: Released, started: float
     ) -> tuple[int, Staged]:
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
@@ -143,7 +143,7 @@ class Batches:
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)
-        computed, stage = self.shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
+        computed, stage = shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
         lines = computed.mapInArrow(stage.function(), SUMMARY).collect()
         try:
             rows = int(seen.get["rows"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,11 @@ class Shape:
         """The step that lets only the first row of a business key through."""
         return next((step for step in self.steps if isinstance(step, Deduplicate)), None)
 
+    def reading(self, stores: Mapping[str, MasterStore]) -> Shape:
+        """The same for a batch that reads these versions: in another one a key may have got a second row."""
+        many = any(one.multiple == "all" and not stores[one.name].unique for one in self.lookups)
+        return replace(self, many=many)
+
     def newest_versions(self, seen: SeenKeys | None) -> dict[str, int]:
         """Of every master that is looked up."""
         found = {one.name: Manifest.versions(one.store)[-1] for one in self.lookups}
@@ -135,7 +140,8 @@ class Shape:
         if names.BROKEN in frame.columns:
             record = F.coalesce(F.col(names.BROKEN), record)
         frame = frame.withColumn(names.RECORD, F.when(bad, F.substring(record, 1, frames.MOST_FIELD_BYTES)))
-        wanted = list(dict.fromkeys([*self.taken.values(), *self.original, *self.hidden, names.RECORD]))
+        beside = (*self.hidden, names.RECORD, names.IDENTITY)
+        wanted = list(dict.fromkeys([*self.taken.values(), *self.original, *beside]))
         frame = frame.select(*[F.col(quoted(name)) for name in wanted if name in frame.columns])
         return frame, self._stage(frame, ledger, warehouse, job, started)
 
@@ -251,10 +257,4 @@ def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
         if redirects
         else None,
         hidden=hidden,
-        many=_many(shape.lookups),
     )
-
-
-def _many(lookups: Sequence[Lookup]) -> bool:
-    """May a lookup give several rows for one? Not if its keys are unique, or only one row of a key is taken."""
-    return any(one.multiple == "all" and not MasterStore.open(one.store).unique for one in lookups)
