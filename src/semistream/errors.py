@@ -4,6 +4,7 @@ Each message names the thing, the choices and the remedy, in the user's words.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class SemistreamError(Exception):
@@ -88,6 +89,17 @@ class CalibrationError(SemistreamError):
 
 class JavaNotFoundError(SemistreamError):
     """No Java 17 or 21 was found."""
+
+
+def local_path(name: str, path: object) -> Path:
+    """A path on this host's disks, else an error.
+
+    >>> local_path("state", "/data/state").name
+    'state'
+    """
+    if "://" in str(path):
+        raise ArgumentError(f"{name}={str(path)!r} is remote; give a directory on a local or mounted disk")
+    return Path(str(path))
 
 
 def choose(name: str, value: object, choices: tuple[str, ...]) -> str:

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.pipeline import Step, compute, deduplicate, keep, lookup, select
+from semistream.etl.dimension import Dimension
+from semistream.pipeline import Step, assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.checks import StepError, check_steps
 
 SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
@@ -59,3 +60,16 @@ def test_a_source_whose_columns_only_spark_knows() -> None:
 def test_a_source_whose_columns_are_known() -> None:
     with pytest.raises(StepError, match="step 2: there is no column 'sale_id' here"):
         check_steps(STEPS, pa.schema({"quantity": pa.int32(), "price": pa.float64()}))
+
+
+def test_versions_of_a_member_need_a_moment(tmp_path: Path) -> None:
+    Dimension.create(
+        tmp_path / "d",
+        key=pa.schema({"product": pa.string()}),
+        attributes=pa.schema({"price": pa.float64()}),
+        surrogate="sk",
+        history=True,
+    )
+    for infers in (False, True):
+        with pytest.raises(StepError, match="keeps the versions of its members; say by as_of="):
+            check_steps([assign_keys(tmp_path / "d", on="product", infer_members=infers)], SALES)

@@ -5,7 +5,8 @@
 
 from semistream.pipeline.file import PipelineFileError, load
 from semistream.pipeline.ledger import Decision
-from semistream.pipeline.pipeline import Pipeline, Running
+from semistream.pipeline.pipeline import Pipeline
+from semistream.pipeline.running import Running
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.store_sink import StoreSink

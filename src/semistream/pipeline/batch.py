@@ -8,7 +8,6 @@ carry out   dimensions, then all tables, then the keys that were loaded; each pa
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from semistream.etl.duplicates import SeenKeys
 
-_log = logging.getLogger("semistream")
 BATCHES, SIDE = "batches", "side"
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError, SchemaError, SemistreamError
+from semistream.etl.dimension import Dimension
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.stores import MasterStore
@@ -131,15 +132,13 @@ def _lookup(step: Lookup, known: _Columns) -> None:
         known.add(step.rename.get(name, name), store.schema.field(name).type, "columns")
     if step.on_miss == "infer":
         _infers(step, chosen, known)
-    if step.multiple == "all" and step.on_miss == "infer" and not store.unique:
+    if step.is_dimension and step.as_of is None and Dimension(store).shape.history:
         raise StepError(
-            number, "on_miss", f"{step.store} has several rows a key; on_miss='infer' needs one member a key"
+            number, "as_of", f"{step.store} keeps the versions of its members; say by as_of= which of them is meant"
         )
 
 
 def _infers(step: Lookup, chosen: Sequence[str], known: _Columns) -> None:
-    from semistream.etl.dimension import Dimension
-
     try:
         surrogate = Dimension.open(step.store).shape.surrogate
     except SemistreamError as error:

@@ -31,6 +31,11 @@ def asked_column(number: int, part: int) -> str:
     return f"_ss_key{number}_{part}"
 
 
+def asked_columns(number: int, parts: int) -> list[str]:
+    """All of the key that the number-th lookup asks for."""
+    return [asked_column(number, part) for part in range(parts)]
+
+
 def time_column(number: int) -> str:
     """The time as of which the number-th lookup asks."""
     return f"_ss_time{number}"

@@ -32,7 +32,7 @@ def resolved(
     for number, step in enumerate(shape.steps):
         if not isinstance(step, Lookup) or step.on_miss != "infer":
             continue
-        asked = [names.asked_column(number, part) for part in range(len(step.on))]
+        asked = names.asked_columns(number, len(step.on))
         keys = list(step.on.values())
         status = names.status_column(number)
         wanted = pa.concat_tables([_missing(table, status, asked).rename_columns(keys) for table in tables])
@@ -49,7 +49,7 @@ def resolved(
         ]
         for one in shape.dimensions:
             if one.store == step.store:
-                versions[one.table] = Dimension.open(step.store).store.version
+                versions[one.table] = dimension.store.version
     finished = [stage(place, table.select(shape.facts.names), shape.facts, prefix) for table in tables]
     return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
 

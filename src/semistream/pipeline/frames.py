@@ -64,10 +64,9 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
     for name in columns:
         kind, column = frame.schema[name].dataType, F.col(quoted(name))
         if isinstance(kind, StringType | BinaryType):
-            short = F.substring(column, 1, _SHOWN)
-            cut[name] = F.when(F.octet_length(column) > MOST_FIELD_BYTES, short).otherwise(column)
-        if isinstance(kind, StringType):
-            cut[name] = F.when(F.is_valid_utf8(column), cut[name]).otherwise(F.make_valid_utf8(short))
+            short = F.when(F.octet_length(column) > MOST_FIELD_BYTES, F.substring(column, 1, _SHOWN)).otherwise(column)
+            plain = F.make_valid_utf8(short) if isinstance(kind, StringType) else short
+            cut[name] = F.when(F.col(REASON).isNull(), column).otherwise(plain)
     if BROKEN in frame.columns:
         cut[BROKEN] = F.make_valid_utf8(F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES))
     return frame.withColumns({**cut, ROUTE: F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE))})

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, StateError
+from semistream.errors import ArgumentError, StateError, local_path
 from semistream.failpoints import reach
 from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.sinks._marks import digits_of
@@ -99,6 +99,21 @@ class Ledger:
             ) from None
         self._lock = handle
 
+    @property
+    def locked(self) -> bool:
+        """Whether a driver is at work; asked without disturbing it."""
+        try:
+            handle = os.open(self.root / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+
     def close(self) -> None:
         """Give the lock back."""
         if self._lock is not None:
@@ -108,7 +123,7 @@ class Ledger:
     @property
     def owner(self) -> str | None:
         """The id of the query whose state this is; None when it is nobody's."""
-        found = self._read(self.root / "owner.json", ())
+        found = self._read(self.root / "owner.json")
         if found is not None and found["name"] != self.name:
             raise ForeignCheckpointError(
                 f"{self.root} is the state of pipeline {found['name']!r}, not of {self.name!r}; give this one its own"
@@ -168,7 +183,7 @@ class Ledger:
             return versions
         path = self._pin(number)
         create_once(path, {"versions": versions})
-        found = self._read(path, ())
+        found = self._read(path)
         assert found is not None
         self._forget(path.parent)
         missing = sorted(set(versions) - set(found["versions"]))
@@ -188,7 +203,7 @@ class Ledger:
         """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
         path = self.root / "pins" / f"input{number:09d}.json"
         create_once(path, {"input": said})
-        found = self._read(path, ())
+        found = self._read(path)
         assert found is not None
         self._forget(path.parent, "input*.json")
         if found["input"] != said:
@@ -204,13 +219,12 @@ class Ledger:
         reach("before_decision")
         body = {"decision": decision.to_json(), "writer": os.getpid()}
         create_once(path, body)
-        found = self._read(path, ())
+        found = self._read(path)
         if found is None or found["decision"] != json.loads(json.dumps(body["decision"])):
             raise StaleWriterError(
                 f"{path} was written by another driver while batch {number} was on its way, so this one wrote nothing. "
                 "Stop one of the two; a restart goes on where the ledger is"
             )
-        sync_directory(path.parent)
         self._decided[kind] = number
         self._forget(path.parent)
         reach("after_decision")
@@ -220,7 +234,7 @@ class Ledger:
         return self._decision(self._path(kind, number))
 
     def _decision(self, path: Path) -> Decision | None:
-        found = self._read(path, ())
+        found = self._read(path)
         if found is None:
             return None
         decision = Decision.from_json(found["decision"])
@@ -298,8 +312,8 @@ class Ledger:
         for path in sorted(directory.glob(names))[:-KEPT]:
             path.unlink(missing_ok=True)
 
-    def _read(self, path: Path, numbers: tuple[str, ...]) -> dict[str, Any] | None:
-        return read_once(path, numbers, "start it anew, after you have looked at what the warehouse holds")
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        return read_once(path, (), "start it anew, after you have looked at what the warehouse holds")
 
 
 def _numbered(directory: Path) -> list[Path]:
@@ -308,7 +322,6 @@ def _numbered(directory: Path) -> list[Path]:
 
 def check_state(path: Path) -> None:
     """Refuse a state directory that cannot be one."""
-    if "://" in str(path):
-        raise ArgumentError(f"state={str(path)!r} is remote; give a directory on a local or mounted disk")
+    local_path("state", path)
     if path.exists() and not path.is_dir():
         raise ArgumentError(f"state={str(path)!r} is a file; give a directory")

@@ -23,6 +23,7 @@ from semistream.planner.capacity import stream_schema
 from semistream.planner.choice import SPARK_CANDIDATES, choose_algorithm
 from semistream.stores import MasterStore
 
+SEEN = "_seen"  # the name under which `deduplicate` gets its memory
 _UNITS = 32  # in which memory is divided
 _GROWING = 4  # of these, what a master gets at least that grows while the pipeline runs
 _STREAM_ROW = 64  # bytes of a row that waits, as far as the planner is concerned
@@ -171,6 +172,3 @@ def described(steps: Sequence[Step], shares: Mapping[str, Share]) -> list[str]:
         else:
             lines.append(str(step))
     return lines
-
-
-SEEN = "_seen"  # the name under which `deduplicate` gets its memory

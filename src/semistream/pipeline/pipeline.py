@@ -14,40 +14,29 @@
 from __future__ import annotations
 
 import os
-import shutil
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, SemistreamError, StateError
-from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
+from semistream.errors import ArgumentError, StateError
+from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
-from semistream.pipeline.held import Held
-from semistream.pipeline.inputs import check_drift, input_of
 from semistream.pipeline.ledger import Decision, Ledger, check_state
-from semistream.pipeline.order import SEEN, Asked, Share, divide, ordered
-from semistream.pipeline.shape import Mirrored, Shape, shaped
-from semistream.pipeline.sources import FILES, Source, check_names
+from semistream.pipeline.order import SEEN, Asked, Share, described, divide, ordered
+from semistream.pipeline.running import Running, Told
+from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
 from semistream.sinks import ForeignCheckpointError, query_of
 from semistream.sinks._marks import check_app
-from semistream.spark.frames import quoted
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from semistream.etl.duplicates import SeenKeys
     from semistream.sinks.warehouse import Warehouse
-
-_LOOK_SECONDS = 0.5
-Told = Callable[[Decision], None]
 
 
 class Pipeline:
@@ -114,16 +103,18 @@ class Pipeline:
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None
 
-    def check(self) -> list[str]:
-        """Check everything that can be checked without Spark; returns what it will do, a line each."""
-        from semistream.pipeline.order import described
-
+    def validate(self) -> None:
+        """Raise for what is wrong with source, steps and required columns."""
         columns = self.columns()
         if columns is not None:
             check_names(columns.names)
         check_steps(self.steps, columns)
         check_required(self.required, columns)
-        shares = self._shares(None, 2)
+
+    def check(self) -> list[str]:
+        """Check everything that can be checked without Spark; returns what it will do, a line each."""
+        self.validate()
+        shares = self.shares(None, 2)
         return [*described(ordered(self.steps, shares, {}), shares), f"into {self.table} of {self.sink.describe()}"]
 
     def start(
@@ -135,7 +126,7 @@ class Pipeline:
         told: Told | None = None,
     ) -> Running:
         """Start the stream; returns at once. ``once`` loads what is there and ends."""
-        self.check()
+        self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()
         try:
@@ -163,7 +154,7 @@ class Pipeline:
 
     def retry(self, spark: SparkSession | None = None) -> Decision | None:
         """Send the unmatched rows through the steps again: those that match now are loaded, once; the others stay."""
-        self.check()
+        self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()
         try:
@@ -185,7 +176,8 @@ class Pipeline:
                 f"{ledger.owner}"
             )
 
-    def _shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:
+    def shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:
+        """The memory of each lookup, when so many tasks run at once."""
         asked = []
         for step in self.steps:
             if isinstance(step, Lookup):
@@ -195,234 +187,6 @@ class Pipeline:
             elif isinstance(step, Deduplicate) and seen is not None:
                 asked.append(Asked(SEEN, seen.store, (), "auto", step.memory, grows=True))
         return divide(asked, self.memory, tasks)
-
-
-class _EndedError(Exception):
-    """Raised in a batch that has not begun when the pipeline ends: Spark gives it again at the next start."""
-
-
-class Running:
-    """A pipeline at work."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        ledger: Ledger,
-        spark: SparkSession,
-        *,
-        once: bool,
-        replaces: str | None = None,
-        told: Told | None = None,
-        start: bool = True,
-    ) -> None:
-        self.pipeline = pipeline
-        self.ledger = ledger
-        self.spark = spark
-        self.once = once
-        self.error: BaseException | None = None
-        self.last: Decision | None = ledger.newest()
-        self._told = told or (lambda _: None)
-        self._replaces = replaces
-        self._lock = threading.Lock()
-        self._ending = False
-        self._source: Source | None = None
-        self._frame = self._read()
-        self._originals = [name for name in self._frame.columns if not name.startswith("_ss_")]
-        self._seen = self._open_seen()
-        self._batches = self._make_batches()
-        self._recover()
-        self.query: Any = self._start() if start else None
-
-    # -- setting up --------------------------------------------------------------------------------------------------
-
-    def _read(self) -> DataFrame:
-        source = self.pipeline.source
-        if isinstance(source, Source):
-            # Parquet files bring their columns: those of the first one hold for the whole run.
-            self._source = replace(source, schema=source.columns()) if source.format in FILES else source
-            return self._source.read(self.spark)
-        frame = cast("DataFrame", source) if hasattr(source, "writeStream") else source(self.spark)
-        if not getattr(frame, "isStreaming", False):
-            raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
-        return frame
-
-    def _open_seen(self) -> SeenKeys | None:
-        step = next((step for step in self.pipeline.steps if isinstance(step, Deduplicate)), None)
-        if step is None:
-            return None
-        from semistream.etl.duplicates import SeenKeys
-        from semistream.spark.enrich import arrow_schema
-
-        schema = arrow_schema(self._frame)[0]
-        return SeenKeys(self.ledger.root / "seen", pa.schema([schema.field(name) for name in step.key]))
-
-    def _make_batches(self) -> Batches:
-        from semistream.spark.enrich import arrow_schema
-
-        pipeline = self.pipeline
-        if pipeline.columns() is None:  # only now the source's columns are known
-            check_steps(pipeline.steps, arrow_schema(self._frame.select(*map(quoted, self._originals)))[0])
-        tasks = max(1, int(self.spark.sparkContext.defaultParallelism))
-        shares = pipeline._shares(self._seen, tasks)  # noqa: SLF001 - two halves of one thing
-        steps = ordered(pipeline.steps, shares, self._passing())
-        mirrored = {
-            **{one.name: one.store for one in steps if isinstance(one, Lookup) and one.is_dimension},
-            **pipeline.dimensions,
-        }
-        shape = Shape(
-            table=pipeline.table,
-            steps=tuple(steps),
-            shares=shares,
-            original=self._originals,
-            required=pipeline.required,
-            max_bad_rate=pipeline.max_bad_rate,
-            tasks=tasks,
-            dimensions=tuple(Mirrored(table, store) for table, store in mirrored.items()),
-        )
-        shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
-        warehouse = pipeline.sink
-        warehouse.prepare(shape.table, shape.facts)
-        warehouse.prepare(shape.quarantine_table, shape.quarantine)
-        if shape.unmatched is not None:
-            warehouse.prepare(shape.unmatched_table, shape.unmatched)
-        return Batches(shape, self.ledger, warehouse, self._seen)
-
-    def _passing(self) -> dict[str, float]:
-        """What share of the rows each lookup let through in the last batch."""
-        known = self.last.lookups if self.last else {}
-        return {
-            name: seen["matched"] / (seen["matched"] + seen["unmatched"])
-            for name, seen in known.items()
-            if seen["matched"] + seen["unmatched"]
-        }
-
-    def _recover(self) -> None:
-        """Carry out what was decided last, which a crash may have cut short; remove files of batches that were not."""
-        for decision in self.ledger.latest():
-            self.pipeline.sink.check(decision.writes.app, decision.writes.query, self._replaces)
-            self._batches.carry_out(decision)
-        shutil.rmtree(self.ledger.root / "staging", ignore_errors=True)
-        query = self.ledger.owner
-        if query is None:
-            return  # whatever lies beside the tables is not ours
-        shape = self._batches.shape
-        tables = [shape.table, shape.quarantine_table, *([shape.unmatched_table] if shape.unmatched else [])]
-        for kind in (BATCHES, SIDE):
-            last = self.ledger.last(kind)
-            following = Job(kind, 0 if last is None else last + 1, self._app(kind, query), query)
-            for table in tables:
-                place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
-                for path in place.glob(f"{following.prefix}-*.parquet"):
-                    if path.name not in used:
-                        path.unlink(missing_ok=True)
-
-    def _app(self, kind: str, query: str) -> str:
-        """The name of a stream in the warehouse: work beside Spark's batches has numbers of its own, for each query."""
-        return self.pipeline.name if kind == BATCHES else f"{self.pipeline.name}.side.{query[:8]}"
-
-    # -- at work -------------------------------------------------------------------------------------------------------
-
-    def _start(self) -> Any:
-        writer = self._frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
-        writer = writer.option("checkpointLocation", str(self.pipeline.checkpoint))
-        if self.once:
-            writer = writer.trigger(availableNow=True)
-        elif self.pipeline.trigger:
-            writer = writer.trigger(processingTime=self.pipeline.trigger)
-        return writer.start()
-
-    def _one(self, batch: DataFrame, number: int) -> None:
-        """One batch of Spark's."""
-        try:
-            with self._lock:
-                if self._ending:
-                    raise _EndedError
-                query = query_of(self.pipeline.checkpoint)
-                if self.last is None or self.last.writes.query != query:
-                    self.ledger.owned_by(query, replaces=self._replaces)
-                    self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
-                self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
-                if self._source is not None:
-                    check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
-                job = Job(BATCHES, number, self.pipeline.name, query)
-                self.last = self._batches.run(batch, job)
-            self._told(self.last)
-        except BaseException as error:
-            self.error = error  # Spark passes on only its text
-            raise
-
-    def _side(self, frame: DataFrame, *, retried: int | None = None) -> Decision:
-        """Work beside Spark's batches; the caller has the lock."""
-        query = query_of(self.pipeline.checkpoint)
-        job = Job(SIDE, self.ledger.next_side(), self._app(SIDE, query), query)
-        try:
-            self.last = self._batches.run(frame, job, retried=retried)
-        except BaseException as error:
-            self.error = error
-            raise
-        return self.last
-
-    def release(self) -> Decision | None:
-        """Let held rows go whose master rows have arrived, although no new rows came in."""
-        with self._lock:
-            # What failed may be decided and not carried out: nothing is built on it before the next start.
-            if self.error is not None or not self.ledger.latest():
-                return None
-            last, shape = self.ledger.newest(), self._batches.shape
-            assert last is not None
-            held = Held(last.held, shape.lookups, shape.original)
-            if not held.due(shape.newest_versions(None), last.masters, time.time()):
-                return None
-            done = self._side(self.spark.createDataFrame([], self._frame.schema))
-        self._told(done)
-        return done
-
-    def retry(self) -> Decision | None:
-        """See `Pipeline.retry`."""
-        shape = self._batches.shape
-        if shape.unmatched is None:
-            raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
-        with self._lock:  # from reading to writing: a batch in between may put more rows aside
-            rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
-            if rows.num_rows == 0:
-                return None
-            done = self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
-        self._told(done)
-        return done
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Until the stream ends or so much time has passed; raises what stopped it."""
-        end = None if seconds is None else time.monotonic() + seconds
-        while self.query.isActive and (end is None or time.monotonic() < end):
-            time.sleep(_LOOK_SECONDS)
-            if self.query.isActive and not self.once and not self._lock.locked():
-                self.release()
-        self._raise()
-        if self.once and not self.query.isActive:
-            self.release()
-
-    def _raise(self) -> None:
-        failure = self.query.exception()
-        if failure is None or isinstance(self.error, _EndedError):
-            return
-        if isinstance(self.error, SemistreamError):
-            raise self.error
-        if isinstance(self.error, OSError):
-            raise StateError(
-                f"{self.pipeline.name} stopped: {self.error}. No row is lost; see to the disk and start again"
-            ) from self.error
-        raise SemistreamError(f"{self.pipeline.name} stopped: {str(failure).strip()}") from failure
-
-    def stop(self) -> None:
-        """End the stream and give the state back."""
-        try:
-            self._ending = True
-            with self._lock:  # a batch that has begun is finished
-                pass
-            if self.query is not None:
-                self.query.stop()
-        finally:
-            self.ledger.close()
 
 
 def _session(name: str) -> SparkSession:

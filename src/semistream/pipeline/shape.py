@@ -147,14 +147,6 @@ class Shape:
 
     def _stage(self, frame: DataFrame, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
         now = int(started * 1_000_000)
-        about = {
-            "_batch": job.number,
-            "_time": now,
-            "batch": job.number,
-            "time": now,
-            SINCE: started,
-            names.SOURCE: None,
-        }
         staging = str(ledger.staging(job.label))
         routes = [
             Route(FACT, tuple(self.taken.values()), self.facts, str(warehouse.place(self.table))),
@@ -163,7 +155,7 @@ class Shape:
                 (names.RECORD, names.SOURCE, names.REASON, "batch", "time"),
                 QUARANTINE,
                 str(warehouse.place(self.quarantine_table)),
-                {name: about[name] for name in ("batch", "time", names.SOURCE)},
+                {"batch": job.number, "time": now, names.SOURCE: None},
             ),
         ]
         if self.unmatched is not None:
@@ -173,14 +165,14 @@ class Shape:
                     (*self.original, names.REASON, "_batch", "_time"),
                     self.unmatched,
                     str(warehouse.place(self.unmatched_table)),
-                    {name: about[name] for name in ("_batch", "_time")},
+                    {"_batch": job.number, "_time": now},
                 )
             )
         unresolved = [
             (n, one) for n, one in enumerate(self.steps) if isinstance(one, Lookup) and one.on_miss == "infer"
         ]
         if unresolved:
-            beside = [name for n, one in unresolved for name in _asked(n, one)]
+            beside = [name for n, one in unresolved for name in names.asked_columns(n, len(one.on))]
             beside += [names.status_column(n) for n, _ in unresolved]
             fields = [*self.facts, *(pa.field(name, self.hidden[name]) for name in beside)]
             routes.append(Route(UNRESOLVED, (*self.taken.values(), *beside), pa.schema(fields), staging))
@@ -201,7 +193,7 @@ class Shape:
         )
 
     def _held(self, number: int, step: Lookup, staging: str, started: float) -> Route:
-        asked = _asked(number, step)
+        asked = names.asked_columns(number, len(step.on))
         fields = [pa.field(name, self.hidden[name]) for name in self.original]
         fields += [pa.field(key_column(n), self.hidden[name]) for n, name in enumerate(asked)]
         taken = [*self.original, *asked]
@@ -210,10 +202,6 @@ class Shape:
             taken.append(names.time_column(number))
         schema = pa.schema([*fields, pa.field(SINCE, pa.float64())])
         return Route(f"{names.HELD}:{step.name}", (*taken, SINCE), schema, staging, {SINCE: started})
-
-
-def _asked(number: int, step: Lookup) -> list[str]:
-    return [names.asked_column(number, part) for part in range(len(step.on))]
 
 
 def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
+from semistream.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILES = ("parquet", "csv", "json")
-GENERATED = ("semistream-zipf", "semistream-tpch", "semistream-weather", "semistream-retail")
+GENERATED = tuple(f"semistream-{name}" for name in WORKLOADS)
 FORMATS = (*FILES, "rate", "kafka", *GENERATED)
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),

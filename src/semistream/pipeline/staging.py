@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, UNMATCHED
+from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, UNMATCHED
 from semistream.sinks.warehouse import StagedFile
 from semistream.stores.manifest import private
 
@@ -167,8 +167,8 @@ class _Task:
             self.seen.setdefault(route, []).append(np.unique(numbers.to_numpy(zero_copy_only=False)))
         else:
             self.counts[route] = self.counts.get(route, 0) + (pc.sum(chosen).as_py() or 0)
-        if route != FACT and len(self.samples.get(route, [])) < 3 and "_ss_reason" in batch.schema.names:
-            some = batch.column("_ss_reason").filter(chosen).slice(0, 3).to_pylist()
+        if route != FACT and len(self.samples.get(route, [])) < 3 and REASON in batch.schema.names:
+            some = batch.column(REASON).filter(chosen).slice(0, 3).to_pylist()
             self.samples.setdefault(route, []).extend(text for text in some if text is not None)
 
     def _rows_of_routes(self) -> dict[str, int]:

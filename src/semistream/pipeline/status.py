@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,18 +64,4 @@ def status_of(state: Path, name: str, stores: dict[str, Path]) -> Status:
         for key, path in stores.items()
         if key in newest.masters and Manifest.versions(path)
     }
-    return Status(name, _is_locked(state / "lock"), 0 if number is None else number + 1, newest, recent, behind)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
+    return Status(name, ledger.locked, 0 if number is None else number + 1, newest, recent, behind)

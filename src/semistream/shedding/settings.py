@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.shedding import STRATEGIES
 from semistream.shedding._strategy import OnlineStrategy
 
@@ -59,9 +59,8 @@ class Shed:
                 f"to={self.to!r}: rows that are shed must wait somewhere; give to= a directory, and load them from "
                 "there with `semistream reconcile`"
             )
-        if "://" in str(self.to):
-            raise ArgumentError(f"to={str(self.to)!r} is remote; give a directory on a local or mounted disk")
-        if Path(self.to).exists() and not Path(self.to).is_dir():
+        place = local_path("to", self.to)
+        if place.exists() and not place.is_dir():
             raise ArgumentError(f"to={str(self.to)!r} is a file; give a directory")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ArgumentError(f"seed={self.seed!r} must be a whole number, 0 or more")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, local_path
 from semistream.sinks import SinkError
 from semistream.sinks._delta_log import create_table, first_line, marked, open_table
 from semistream.sinks._marks import Marks, Stream, check_app, digits_of, stream_marks
@@ -61,9 +61,7 @@ class DeltaSink:
         replaces: str | None = None,
     ) -> None:
         check_app(app)
-        if "://" in str(path):
-            raise ArgumentError(f"path={str(path)!r} is remote; so far a table must lie on a local or mounted disk")
-        self.path = Path(path)
+        self.path = local_path("path", path)
         self.app = app
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.written = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import local_path
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
 from semistream.sinks._delta_files import add_action, check_deltalake, replace_keys
@@ -46,9 +46,7 @@ class DeltaWarehouse:
     """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
-        if "://" in str(root):
-            raise ArgumentError(f"root={str(root)!r} is remote; so far a table must lie on a local or mounted disk")
-        self.root = Path(root)
+        self.root = local_path("root", root)
         self.evolve = evolve
         self._streams = Streams(str(root))
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, local_path
 from semistream.failpoints import reach
 from semistream.sinks import SinkError, StaleWriterError
 from semistream.sinks._marks import Marks, Streams, check_query, mirror_mark, stream_marks
@@ -45,9 +45,7 @@ class ParquetWarehouse:
     """Parquet tables under the directory ``root``. ``evolve`` lets `prepare` add columns to a table."""
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
-        if "://" in str(root):
-            raise ArgumentError(f"root={str(root)!r} is remote; so far a table must lie on a local or mounted disk")
-        self.root = Path(root)
+        self.root = local_path("root", root)
         self.evolve = evolve
         self._streams = Streams(str(root))
         self._known = EMPTY

@@ -7,16 +7,14 @@ replay, also after a restart, whatever was published in between.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-import uuid
-import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
-from semistream.stores.manifest import Manifest
+from semistream.stores.manifest import Manifest, checksum, publish_new
 
 KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
@@ -88,22 +86,8 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: int)
 
 def create_once(path: Path, content: dict[str, object]) -> None:
     """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump({**content, "crc32": _crc(content)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    except FileExistsError:
-        pass  # another task was first: its pin counts
-    finally:
-        temporary.unlink()
-
-
-def _crc(content: dict[str, object]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    with suppress(FileExistsError):  # another was first: his counts
+        publish_new(path, json.dumps({**content, "crc32": checksum(content)}))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -118,7 +102,7 @@ def read_once(path: Path, numbers: tuple[str, ...], remedy: str) -> dict[str, An
         return None
     try:
         content = json.loads(text)
-        if content.pop("crc32") != _crc(content):
+        if content.pop("crc32") != checksum(content):
             raise ValueError("its checksum does not fit")
         for name in numbers:
             float(content[name])
