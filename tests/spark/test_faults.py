@@ -17,8 +17,8 @@ import pytest
 from semistream import MasterStore
 from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
-from semistream.spark.enrich import _prepare
 from semistream.spark.operator import Operator
+from semistream.spark.prepare import Stream, prepare
 from semistream.spark.shared import file_prefix
 from tests.spark.streams import (
     SMALL,
@@ -86,7 +86,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     metrics = Metrics(spark)
     options: dict[str, Any] = {"on": "id", "memory": "2MB", "algorithm": "sweep", "transport": transport}
     result = enrich(slow, store, metrics=metrics, **options)
-    operator = _prepare(slow, store, **options).operator
+    operator = prepare(Stream.of(slow), store, **options).operator
     first = to_memory(result, f"killed_first_{transport}", tmp_path / "checkpoint")
     assert_same_rows(first, model_join(left.slice(0, 50), master_table(2_000), "id"))
     add_file(tmp_path / "in", left)

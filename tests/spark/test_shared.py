@@ -20,8 +20,8 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SemistreamError
 from semistream.spark import shared
-from semistream.spark.enrich import _prepare
 from semistream.spark.operator import Operator, running
+from semistream.spark.prepare import Stream, prepare
 from semistream.spark.shared import file_prefix, place, remove_files
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
@@ -42,7 +42,7 @@ def operator(spark: SparkSession) -> Make:
 
     def make(store: MasterStore, application: str, **options: Any) -> Operator:
         given: dict[str, Any] = {"memory": 2_000_000, "algorithm": "sweep", "tasks_per_host": 2, **options}
-        prepared = _prepare(df, store, on="id", transport="rows", **given).operator
+        prepared = prepare(Stream.of(df), store, on="id", transport="rows", **given).operator
         return replace(prepared, application=application)
 
     return make

@@ -20,7 +20,7 @@ from semistream.errors import AccountingError, BadRecordsError, MatchRateError, 
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
 from semistream.pipeline.dimensions import mirror, resolved
-from semistream.pipeline.held import EXPIRED, SINCE, Held, Released, new_segment, read_rows
+from semistream.pipeline.held import Held, Released, new_segment, read_rows
 from semistream.pipeline.ledger import CAME, COUNTS, WENT, Decision, Ledger, Segment
 from semistream.pipeline.shape import Shape
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
@@ -137,7 +137,7 @@ class Batches:
 
         seen, source = Observation("rows"), frame
         frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
-        frame = frame.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
+        frame = shape.begun(frame)
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)

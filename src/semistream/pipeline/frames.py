@@ -6,8 +6,13 @@ in its place, which costs nothing and matches nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from semistream.errors import SchemaError
 from semistream.pipeline.columns import (
     BROKEN,
     DROPPED,
@@ -19,7 +24,7 @@ from semistream.pipeline.columns import (
     REASON,
     ROUTE,
     UNMATCHED,
-    asked_column,
+    asked_columns,
     status_column,
     time_column,
 )
@@ -27,6 +32,10 @@ from semistream.pipeline.held import EXPIRED
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup
 from semistream.spark import enrich
 from semistream.spark.frames import quoted
+from semistream.spark.lookups import Asked
+from semistream.spark.lookups import looked_up as several_looked_up
+from semistream.spark.prepare import Stream, prepare
+from semistream.spark.transports import spark_arrow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,92 +51,142 @@ _FIRST = "_ss_first"
 
 def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> DataFrame:
     """The source's rows with their routes: bad records are out of the way from the start."""
+    # In SQL, not by functions: a batch is planned anew each time, and every call of a function is a trip to the JVM.
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType
 
-    bad: list[tuple[Column, str]] = []
+    bad: list[tuple[str, str]] = []
+    cut: dict[str, str] = {}
     if BROKEN in frame.columns:
-        bad.append((F.col(BROKEN).isNotNull(), "the record cannot be read as it is declared"))
-    for name in columns:
-        kind, column = frame.schema[name].dataType, F.col(quoted(name))
-        if isinstance(kind, StringType | BinaryType):
-            bad.append((F.octet_length(column) > MOST_FIELD_BYTES, f"{name} is longer than {MOST_FIELD_BYTES:,} bytes"))
-        if isinstance(kind, StringType):
-            bad.append((~F.is_valid_utf8(column) | column.contains(_REPLACEMENT), f"{name} is not UTF-8"))
-    bad += [(F.col(quoted(name)).isNull(), f"{name} is NULL") for name in required]
-    reason: Column = F.lit(None).cast("string")
+        bad.append((f"{BROKEN} IS NOT NULL", "the record cannot be read as it is declared"))
+        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {MOST_FIELD_BYTES}))"
+    for item in frame.schema:
+        if item.name not in columns or not isinstance(item.dataType, StringType | BinaryType):
+            continue
+        name, text = quoted(item.name), isinstance(item.dataType, StringType)
+        long = f"octet_length({name}) > {MOST_FIELD_BYTES}"
+        bad.append((long, f"{item.name} is longer than {MOST_FIELD_BYTES:,} bytes"))
+        if text:
+            foreign = f"NOT is_valid_utf8({name}) OR contains({name}, '{_REPLACEMENT}')"
+            bad.append((foreign, f"{item.name} is not UTF-8"))
+        # A field of 50 MB must not travel through every step, nor bytes that are no text: what is kept tells of it.
+        short = f"CASE WHEN {long} THEN substring({name}, 1, {_SHOWN}) ELSE {name} END"
+        plain = f"make_valid_utf8({short})" if text else short
+        cut[item.name] = f"CASE WHEN {REASON} IS NULL THEN {name} ELSE {plain} END"
+    bad += [(f"{quoted(name)} IS NULL", f"{name} is NULL") for name in required]
+    reason = F.lit(None).cast("string")
     for when, why in reversed(bad):
-        reason = F.when(when, F.lit(why)).otherwise(reason)
-    frame = frame.withColumn(REASON, reason)
-    # A field of 50 MB must not travel through every step, nor bytes that are no text: what is kept tells what it was.
-    cut = {}
-    for name in columns:
-        kind, column = frame.schema[name].dataType, F.col(quoted(name))
-        if isinstance(kind, StringType | BinaryType):
-            short = F.when(F.octet_length(column) > MOST_FIELD_BYTES, F.substring(column, 1, _SHOWN)).otherwise(column)
-            plain = F.make_valid_utf8(short) if isinstance(kind, StringType) else short
-            cut[name] = F.when(F.col(REASON).isNull(), column).otherwise(plain)
-    if BROKEN in frame.columns:
-        cut[BROKEN] = F.make_valid_utf8(F.substring(F.col(BROKEN), 1, MOST_FIELD_BYTES))
-    return frame.withColumns({**cut, ROUTE: F.when(F.col(REASON).isNotNull(), F.lit(QUARANTINE))})
+        reason = F.when(F.expr(when), F.lit(why)).otherwise(reason)
+    route = F.expr(f"CASE WHEN {REASON} IS NOT NULL THEN '{QUARANTINE}' END")
+    changed = {name: F.expr(expression) for name, expression in cut.items()}
+    return frame.withColumn(REASON, reason).withColumns({**changed, ROUTE: route})
 
 
-def looked_up(frame: DataFrame, step: Lookup, number: int, version: int, memory: int, tasks: int) -> DataFrame:
-    """A lookup: the master's columns, a status, and the route of rows without a match."""
+@dataclass(frozen=True)
+class Numbered:
+    """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
+
+    step: Lookup
+    number: int
+    version: int
+    memory: int
+
+
+def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFrame:
+    """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
     from pyspark.sql import functions as F
 
-    way = F.col(ROUTE).isNull()
+    if not lookups:
+        return frame
+    about = Stream.of(frame)
+    kinds = {item.name: item.type for item in about.schema}
+    asked: list[Asked] = []
+    beside: dict[str, str] = {}
+    for one in lookups:
+        step = one.step
+        columns = dict(zip(asked_columns(one.number, len(step.on)), step.on, strict=True))
+        on = dict(zip(columns, step.on.values(), strict=True))
+        more: dict[str, Any] = {}
+        if step.as_of is not None:
+            columns[time_column(one.number)] = step.as_of
+            more = {"as_of": time_column(one.number), "valid_from": step.valid_from, "valid_to": step.valid_to}
+        foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
+        if foreign:
+            raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
+        stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
+        prepared = prepare(
+            replace(about, schema=stream, foreign={}),
+            step.store,
+            on=on,
+            columns=step.columns,
+            defaults=step.defaults or None,
+            memory=one.memory,
+            algorithm=step.algorithm,
+            master_version=one.version,
+            multiple=step.multiple,
+            transport="keys",
+            allow_empty=True,
+            tasks_per_host=tasks,
+            **more,
+        )
+        plan = prepared.plan
+        given = tuple(step.rename.get(name, name) for name in plan.names)
+        there = [name for name in given if name in kinds]
+        if there:
+            raise SchemaError(f"{step.name}: there is a column {there[0]!r} already; give the new one another name")
+        kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(given, plan.names, strict=True)}
+        if step.on_miss in ("hold", "infer"):
+            beside |= columns  # held rows and members that are made need to know what was asked for
+        asked.append(
+            Asked(
+                prepared,
+                tuple(columns.values()),
+                given,
+                status_column(one.number),
+                leaves=step.on_miss in _ROUTES,
+                unless_given_up=step.on_miss == "hold" and step.then == "null",
+                refuses_null=step.on_null == "quarantine",
+            )
+        )
+    stays = _given_up() if any(one.unless_given_up for one in asked) else None
+    found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays)
+    if beside:
+        found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
+    return _left(found, [way for one in lookups for way in _ways(one)])
+
+
+_Way = tuple["Column", "Column", "Column"]  # whom it is for, where it leads, and why
+_ROUTES = {"drop": DROPPED, "fail": FAILED, "redirect": UNMATCHED, "hold": HELD}
+
+
+def _ways(one: Numbered) -> list[_Way]:
+    """The ways on which rows leave at a lookup."""
+    from pyspark.sql import functions as F
+
+    step, ways = one.step, []
     if step.on_null == "quarantine":
         for name in step.on:
-            frame = _leave(
-                frame, F.col(quoted(name)).isNull(), QUARANTINE, F.lit(f"{name} is NULL, the key of {step.name}")
-            )
-    asked = {asked_column(number, part): F.when(way, F.col(quoted(name))) for part, name in enumerate(step.on)}
-    on = dict(zip(asked, step.on.values(), strict=True))
-    more: dict[str, Any] = {}
-    if step.as_of is not None:
-        asked[time_column(number)] = F.col(quoted(step.as_of))
-        more = {"as_of": time_column(number), "valid_from": step.valid_from, "valid_to": step.valid_to}
-    frame = frame.withColumns(asked)
-    before = set(frame.columns)
-    joined = enrich(
-        frame,
-        step.store,
-        on=on,
-        columns=step.columns,
-        suffix=_suffix(number),
-        defaults=step.defaults or None,
-        memory=memory,
-        algorithm=step.algorithm,
-        master_version=version,
-        multiple=step.multiple,
-        status=_FOUND,
-        allow_empty=True,
-        tasks_per_host=tasks,
-        **more,
-    )
-    for name in [name for name in joined.columns if name not in before and name != _FOUND]:
-        plain = name.removesuffix(_suffix(number))  # a suffix is there where the stream has such a column
-        joined = joined.withColumnRenamed(name, step.rename.get(plain, plain))
-    found = F.when(way, F.col(_FOUND) == "matched")
-    joined = joined.withColumn(status_column(number), found).drop(_FOUND)
-    missed = way & ~F.col(status_column(number))
-    keys = F.concat_ws(", ", *[F.coalesce(F.col(name).cast("string"), F.lit("NULL")) for name in on])
+            reason = F.lit(f"{name} is NULL, the key of {step.name}")
+            ways.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
+    if step.on_miss not in _ROUTES:
+        return ways
+    missed = ~F.col(status_column(one.number))
+    asked = [F.col(quoted(name)).cast("string") for name in step.on]
+    keys = F.concat_ws(", ", *[F.coalesce(key, F.lit("NULL")) for key in asked])
     reason = F.concat(F.lit(f"{step.name}: no row for "), keys)
-    return _missed(joined, step, missed, reason)
+    if step.on_miss != "hold":
+        return [*ways, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
+    ways.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
+    if step.then == "redirect":
+        ways.append((missed, F.lit(UNMATCHED), reason))
+    return ways
 
 
-def _missed(frame: DataFrame, step: Lookup, missed: Column, reason: Column) -> DataFrame:
+def _given_up() -> Column:
+    """Of a row that was held: it waited in vain."""
     from pyspark.sql import functions as F
 
-    routes = {"drop": DROPPED, "fail": FAILED, "redirect": UNMATCHED, "hold": f"{HELD}:{step.name}"}
-    if step.on_miss not in routes:
-        return frame
-    route: Any = F.lit(routes[step.on_miss])
-    if step.on_miss == "hold":
-        given_up = F.coalesce(F.col(EXPIRED), F.lit(False))
-        route = F.when(~given_up, route).otherwise(F.lit(UNMATCHED if step.then == "redirect" else None))
-    return _leave(frame, missed, route, reason)
+    return F.coalesce(F.col(EXPIRED), F.lit(False))
 
 
 def deduplicated(
@@ -175,19 +234,21 @@ def kept(frame: DataFrame, step: Keep) -> DataFrame:
     return _leave(frame, ~holds, FILTERED, F.lit(None).cast("string"))
 
 
-def _leave(frame: DataFrame, when: Column, route: Column | str, reason: Column) -> DataFrame:
+def _leave(frame: DataFrame, when: Column, route: str, reason: Column) -> DataFrame:
     """Rows still on their way for which ``when`` holds get a route and a reason."""
     from pyspark.sql import functions as F
 
-    leaves = F.col(ROUTE).isNull() & when
-    target = F.lit(route) if isinstance(route, str) else route
-    return frame.withColumns(
-        {
-            REASON: F.when(leaves, reason).otherwise(F.col(REASON)),
-            ROUTE: F.when(leaves, target).otherwise(F.col(ROUTE)),
-        }
-    )
+    return _left(frame, [(when, F.lit(route), reason)])
 
 
-def _suffix(number: int) -> str:
-    return f"_ss_lookup{number}"
+def _left(frame: DataFrame, ways: Sequence[_Way]) -> DataFrame:
+    """Rows still on their way go the first of the ``ways`` that is for them, or on."""
+    from pyspark.sql import functions as F
+
+    if not ways:
+        return frame
+    out = F.col(ROUTE).isNotNull()
+    route, why = F.when(out, F.col(ROUTE)), F.when(out, F.col(REASON))
+    for when, where, reason in ways:
+        route, why = route.when(when, where), why.when(when, reason)
+    return frame.withColumns({ROUTE: route, REASON: why})

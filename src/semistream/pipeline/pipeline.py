@@ -98,7 +98,7 @@ class Pipeline:
         if isinstance(self.source, Source):
             return self.source.columns()
         if hasattr(self.source, "schema"):
-            from semistream.spark.enrich import arrow_schema
+            from semistream.spark.prepare import arrow_schema
 
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None

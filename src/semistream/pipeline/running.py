@@ -89,13 +89,13 @@ class Running:
         if step is None:
             return None
         from semistream.etl.duplicates import SeenKeys
-        from semistream.spark.enrich import arrow_schema
+        from semistream.spark.prepare import arrow_schema
 
         schema = arrow_schema(self._frame)[0]
         return SeenKeys(self.ledger.root / "seen", pa.schema([schema.field(name) for name in step.key]))
 
     def _make_batches(self) -> Batches:
-        from semistream.spark.enrich import arrow_schema
+        from semistream.spark.prepare import arrow_schema
 
         pipeline = self.pipeline
         if pipeline.columns() is None:  # only now the source's columns are known

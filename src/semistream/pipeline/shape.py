@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -73,6 +73,11 @@ class Shape:
         return [step for step in self.steps if isinstance(step, Lookup)]
 
     @property
+    def holds(self) -> bool:
+        """May rows have to wait?"""
+        return any(one.on_miss == "hold" for one in self.lookups)
+
+    @property
     def unmatched_table(self) -> str:
         """Rows that a lookup redirected."""
         return f"{self.table}_unmatched"
@@ -101,6 +106,12 @@ class Shape:
         """Of every dimension that has a table in the warehouse."""
         return {one.table: Manifest.versions(one.store)[-1] for one in self.dimensions}
 
+    def begun(self, frame: DataFrame) -> DataFrame:
+        """The source's rows, with what is known of rows that were held."""
+        if not self.holds:
+            return frame
+        return frame.selectExpr("*", f"CAST(NULL AS DOUBLE) AS {SINCE}", f"CAST(NULL AS BOOLEAN) AS {EXPIRED}")
+
     def frame(self, frame: DataFrame, versions: dict[str, int], seen: Path | None) -> DataFrame:
         """All steps."""
         from pyspark.sql import functions as F
@@ -108,11 +119,15 @@ class Shape:
         if self.many:
             frame = frame.withColumn(names.IDENTITY, F.monotonically_increasing_id())
         frame = frames.begun(frame, self.original, self.required)
+        side_by_side: list[frames.Numbered] = []
         for number, step in enumerate(self.steps):
             if isinstance(step, Lookup):
-                share = self.shares[step.name]
-                frame = frames.looked_up(frame, step, number, versions[step.name], share.memory_bytes, self.tasks)
-            elif isinstance(step, Deduplicate):
+                memory = self.shares[step.name].memory_bytes
+                side_by_side.append(frames.Numbered(step, number, versions[step.name], memory))
+                continue
+            frame = frames.looked_up(frame, side_by_side, self.tasks)
+            side_by_side = []
+            if isinstance(step, Deduplicate):
                 assert seen is not None
                 memory = self.shares[SEEN].memory_bytes
                 frame = frames.deduplicated(frame, step, self.original, seen, versions[SEEN], memory, self.tasks)
@@ -120,7 +135,7 @@ class Shape:
                 frame = frames.computed(frame, step)
             elif isinstance(step, Keep):
                 frame = frames.kept(frame, step)
-        return frame
+        return frames.looked_up(frame, side_by_side, self.tasks)
 
     def computed(
         self,
@@ -132,20 +147,23 @@ class Shape:
         started: float,
     ) -> tuple[DataFrame, Stage]:
         """The steps and what the tasks do with the rows: for one batch."""
-        from pyspark.sql import functions as F
-
         frame = self.frame(frame, versions, ledger.root / "seen" if self.deduplicates else None)
-        bad = F.col(names.ROUTE) == names.QUARANTINE
-        record: Any = F.to_json(F.struct(*[F.col(quoted(name)) for name in self.original]))
+        stage = self._stage(ledger, warehouse, job, started)
+        # Only the columns that some route writes cross to Python; what tells of a bad record only where there is one.
+        record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
         if names.BROKEN in frame.columns:
-            record = F.coalesce(F.col(names.BROKEN), record)
-        frame = frame.withColumn(names.RECORD, F.when(bad, F.substring(record, 1, frames.MOST_FIELD_BYTES)))
-        beside = (*self.hidden, names.RECORD, names.IDENTITY)
-        wanted = list(dict.fromkeys([*self.taken.values(), *self.original, *beside]))
-        frame = frame.select(*[F.col(quoted(name)) for name in wanted if name in frame.columns])
-        return frame, self._stage(frame, ledger, warehouse, job, started)
+            record = f"coalesce({names.BROKEN}, {record})"
+        told = {names.RECORD: f"substring({record}, 1, {frames.MOST_FIELD_BYTES})"}
+        if names.SOURCE in frame.columns:
+            told[names.SOURCE] = names.SOURCE
+        wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in told]
+        bad = f"{names.ROUTE} = '{names.QUARANTINE}'"
+        frame = frame.selectExpr(
+            *wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()]
+        )
+        return frame, replace(stage, names=tuple(frame.columns))
 
-    def _stage(self, frame: DataFrame, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
+    def _stage(self, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
         now = int(started * 1_000_000)
         staging = str(ledger.staging(job.label))
         routes = [
@@ -189,7 +207,6 @@ class Shape:
             statuses={one.name: names.status_column(n) for n, one in enumerate(self.steps) if isinstance(one, Lookup)},
             unresolved=tuple(one.name for _, one in unresolved),
             identity=names.IDENTITY if self.many else None,
-            names=tuple(frame.columns),
         )
 
     def _held(self, number: int, step: Lookup, staging: str, started: float) -> Route:
@@ -207,15 +224,13 @@ class Shape:
 def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
     """Fill in the schemas: the steps are analysed by Spark once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as F
 
     from semistream.sinks._schemas import stored_schema
-    from semistream.spark.enrich import arrow_schema
+    from semistream.spark.prepare import arrow_schema
 
-    empty = source.withColumns({SINCE: F.lit(None).cast("double"), EXPIRED: F.lit(None).cast("boolean")})
     try:
         versions = shape.newest_versions(None) | ({SEEN: Manifest.versions(seen)[-1]} if seen is not None else {})
-        frame = shape.frame(empty, versions, seen)
+        frame = shape.frame(shape.begun(source), versions, seen)
     except (AnalysisException, ParseException) as error:
         raise SchemaError(f"a step cannot be computed: {str(error).partition(chr(10))[0]}") from error
     chosen = next((step.columns for step in shape.steps if isinstance(step, Select)), None)

@@ -55,6 +55,12 @@ class Stage:
     identity: str | None = None  # a column that numbers input rows, where a lookup may give several rows for one
     names: tuple[str, ...] = field(default=())  # of the columns, as Spark sends them
 
+    @property
+    def columns(self) -> list[str]:
+        """Columns that are needed, where they are there."""
+        own = [self.route, REASON, *self.statuses.values(), *([self.identity] if self.identity else [])]
+        return list(dict.fromkeys([*(name for route in self.routes for name in route.columns), *own]))
+
     def function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """For `mapInArrow`."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def _spark_fields(plan: JoinPlan) -> list[Any]:
+def spark_fields(plan: JoinPlan) -> list[Any]:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField
@@ -51,7 +51,7 @@ def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
         given = df.toDF(*(f"c{i}" for i in range(len(names))))
     weight = operator.shed.shed.weight if operator.shed is not None else None
-    fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *_spark_fields(plan)]
+    fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *spark_fields(plan)]
     if plan.status is not None:
         fields.append(StructField(plan.status, StringType()))
     out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
@@ -72,7 +72,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     many = plan.how in ("left", "inner") and not single
-    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(_spark_fields(plan))]
+    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(spark_fields(plan))]
     fields.append(StructField(FOUND, BooleanType()))
     if metrics is not None:
         fields.append(StructField(CARRIER, StringType()))
@@ -84,7 +84,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
-    looked_up = _as_rows(df, names[0]).withColumn(held, udf(*[F.col(quoted(name)) for name in names]))
+    looked_up = as_rows(df, names[0]).withColumn(held, udf(*[F.col(quoted(name)) for name in names]))
     if many:
         looked_up = looked_up.withColumn(held, F.explode(held))
     if metrics is not None:
@@ -102,7 +102,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     return looked_up.select(*[F.col(quoted(name)) for name in df.columns], *named)
 
 
-def _as_rows(df: DataFrame, key: str) -> DataFrame:
+def as_rows(df: DataFrame, key: str) -> DataFrame:
     """The same rows, out of a filter that is always true and that Spark cannot know to be.
 
     Right above a columnar source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every

@@ -173,29 +173,33 @@ _stores: dict[tuple[str, int, bool], MasterStore] = {}
 _caches: dict[Path, SharedCache] = {}
 
 
-def opened(operator: Operator, version: int) -> MasterStore:
-    """The store at a version; a worker keeps the two it used last."""
+def opened(operator: Operator, version: int, among: int = 1) -> MasterStore:
+    """The store at a version; a worker keeps the two that each of its operators used last."""
     key = (operator.store, version, operator.direct)
-    if key not in _stores:
+    store = _stores.pop(key, None)
+    if store is None:
         store = MasterStore.open(operator.store, version, direct=operator.direct)
         open_store(store, allow_empty=operator.allow_empty)
-        while len(_stores) > 1:
+        while len(_stores) >= 2 * among:
             _stores.pop(next(iter(_stores)))
-        _stores[key] = store
-    return _stores[key]
+    _stores[key] = store  # the last one is the one used last
+    return store
 
 
 @contextmanager
-def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> Iterator[Task]:
-    """Set a task up within the operator's budget, and give everything back afterwards."""
-    store = opened(operator, operator.version())
+def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, among: int = 1) -> Iterator[Task]:
+    """Set a task up within the operator's budget, and give everything back afterwards.
+
+    ``among`` is the number of operators that run in this task.
+    """
+    store = opened(operator, operator.version(), among)
     plan = operator.plan(stream, store, how)
     prefix = f"{file_prefix(operator.application)}-{operator.identity}"
     directory = shared_directory(operator.memory_bytes, prefix)
     small_tasks = directory / f"{prefix}-small"
     with place(directory, prefix, operator.tasks):
         if operator.algorithm == "sweep":
-            cache, division = _shared_cache(operator, store, plan, directory, prefix)
+            cache, division = _shared_cache(operator, store, plan, directory / f"{prefix}-cache", among)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
@@ -209,7 +213,7 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None) -> It
 
 
 def _shared_cache(
-    operator: Operator, store: MasterStore, plan: JoinPlan, directory: Path, prefix: str
+    operator: Operator, store: MasterStore, plan: JoinPlan, path: Path, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
@@ -221,15 +225,18 @@ def _shared_cache(
     division = replace(division, cache=division.cache // step * step)
     if not TupleCache.holds_anything(division.cache, size):
         return None, division
-    path = directory / f"{prefix}-cache"
     if not path.exists():
         remove_stale()
-    cache = _caches.get(path)
-    if cache is None or not cache.serves(division.cache, size, simple=simple):
-        while _caches:  # a worker keeps the one it used last: mapping it again would fault in every page again
-            _caches.popitem()[1].close()
+    cache = _caches.pop(path, None)
+    if cache is not None and not cache.serves(division.cache, size, simple=simple):
+        cache.close()
+        cache = None
+    if cache is None:
+        # A worker keeps the last one of each operator: mapping it again would fault in every page again.
+        while len(_caches) >= among:
+            _caches.pop(next(iter(_caches))).close()
         cache = SharedCache(path, division.cache, layout, size, simple=simple)
-        _caches[path] = cache
+    _caches[path] = cache  # the last one is the one used last
     cache.layout = layout
     cache.advance(store.version, store.changed_since)
     return cache, division

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,13 +23,12 @@ import pyarrow.compute as pc
 
 from semistream.contracts import JoinPlan
 from semistream.errors import SchemaError
-from semistream.spark.operator import Operator, running
+from semistream.spark.operator import Operator, Task, running
 from semistream.spark.shedding import nothing_came, shedding
-from semistream.stores import MasterStore
 
 CARRIER = "_semistream"
 FOUND = "_semistream_matched"
-_ROW = "__row"
+ROW = "__row"
 _MOST_BLOCK_ROWS = 1 << 17
 _LEAST_BLOCK_ROWS = 10_000
 
@@ -109,7 +108,7 @@ def keys_function(
         if first is None:
             return
         parts = first if isinstance(first, tuple) else (first,)
-        row = unused_name(_ROW, [*names, *operator.columns])
+        row = unused_name(ROW, [*names, *operator.columns])
         schema = pa.schema([*((n, a.type) for n, a in zip(names, parts, strict=True)), (row, pa.int64())])
         how = "semi" if operator.how in ("semi", "anti") else "inner"
         with running(operator, schema, how) as task:
@@ -120,10 +119,12 @@ def keys_function(
                     "transport='rows'"
                 )
             previous: pa.Array | None = None  # the last one takes the report along
-            for block in _blocks(itertools.chain([first], arrays), schema, _block_rows(operator, task.join.store)):
+            size = BlockSize([task])
+            for block in blocks(itertools.chain([first], arrays), schema, size):
                 if previous is not None:
                     yield _with_report(previous, None) if report else previous
-                previous = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
+                answer = _looked_up(task.join.join([block]), block.num_rows, task.join.plan, operator, many=many)
+                previous = size.saw(answer)
             stats = task.finish()
             if operator.how == "left":
                 stats.rows_out += stats.unmatched  # the join itself ran as an inner one
@@ -135,25 +136,42 @@ def keys_function(
     return run
 
 
-def _block_rows(operator: Operator, store: MasterStore) -> int:
-    """Answers of a block are held until they are in order, twice over: a small share of a task's memory."""
-    row = 64 + (int(store.row_bytes) if operator.columns else 0)
-    return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, operator.memory_bytes // operator.tasks // 16 // row))
+class BlockSize:
+    """How many rows are asked for at once: their answers, held until they are in order, take a small share of memory.
+
+    The first block goes by the width of a whole row of the master, those after it by the answers that were seen.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
+        self._row = sum(task.join.store.row_bytes for task in tasks if task.operator.columns)
+
+    @property
+    def rows(self) -> int:
+        """Of the next block."""
+        return max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, int(self._share / (64 + self._row))))
+
+    def saw(self, answer: pa.Array) -> pa.Array:
+        """Note the width of an answer, and give it back."""
+        self._row = answer.nbytes / max(1, len(answer))
+        return answer
 
 
-def _blocks(arrays: Iterator[Any], schema: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
+def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
     """The keys in blocks with row numbers: small arrays are put together, large ones cut."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
     for item in arrays:
         part = item if isinstance(item, tuple) else (item,)
-        for start in range(0, len(part[0]), most_rows):
-            piece = tuple(array.slice(start, most_rows) for array in part)
-            if rows + len(piece[0]) > most_rows:
+        start = 0
+        while start < len(part[0]):
+            piece = tuple(array.slice(start, size.rows - rows) for array in part)
+            parts.append(piece)
+            start += len(piece[0])
+            rows += len(piece[0])
+            if rows >= size.rows:
                 yield _block(parts, rows, schema)
                 parts, rows = [], 0
-            parts.append(piece)
-            rows += len(piece[0])
     if parts:
         yield _block(parts, rows, schema)
 
@@ -167,21 +185,55 @@ def _looked_up(
     batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator, *, many: bool
 ) -> pa.Array:
     """The answer for each row of a block, in order, from the join's output, which comes in any order."""
-    table = pa.Table.from_batches(list(batches), plan.output)
-    found = table.column(len(plan.stream) - 1).to_numpy()
-    added = [
-        _fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)) for name in plan.names
-    ]
-    if many and operator.how in ("left", "inner"):
-        return _lists(found, added, rows, operator)
+    if not many or operator.how not in ("left", "inner"):
+        columns, missing = answers(batches, rows, plan, operator)
+        return _struct(columns, ~missing)
+    columns, missing, owner = all_answers(batches, rows, plan, operator)
+    return pa.ListArray.from_arrays(offsets_of(owner, rows), _struct(columns, ~missing))
+
+
+def answers(
+    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator
+) -> tuple[list[pa.Array], Any]:
+    """The master's columns for each row of a block, in order, and which rows have no match."""
+    found, added = _found(batches, plan)
     place = np.full(rows, -1, np.int64)
     place[found] = np.arange(len(found))
-    missing = place < 0
-    taken = [
-        _default(c.take(pa.array(place, mask=missing)), missing, n, operator)
-        for c, n in zip(added, operator.names, strict=True)
-    ]
-    return _struct(taken, ~missing)
+    return _taken(added, place, operator)
+
+
+def all_answers(
+    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator
+) -> tuple[list[pa.Array], Any, Any]:
+    """The same where a row may have several matches: with the row that each belongs to; one without has an entry."""
+    found, added = _found(batches, plan)
+    lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
+    owner = np.concatenate([found, lonely])
+    order = np.argsort(owner, kind="stable")
+    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
+    return *_taken(added, source, operator), owner[order]
+
+
+def offsets_of(owner: Any, rows: int) -> pa.Array:
+    """Where the entries of each row begin, in a list of entries in the order of their rows."""
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
+    return pa.array(offsets)
+
+
+def _found(batches: Iterator[pa.RecordBatch], plan: JoinPlan) -> tuple[Any, list[pa.Array]]:
+    """Numbers of the rows that matched, and the master's columns beside each."""
+    table = pa.Table.from_batches(list(batches), plan.output)
+    kinds = [spark_arrow(plan.output.field(name).type) for name in plan.names]
+    added = [_fitted(table.column(n).combine_chunks(), kind) for n, kind in zip(plan.names, kinds, strict=True)]
+    return table.column(len(plan.stream) - 1).to_numpy(), added
+
+
+def _taken(added: list[pa.Array], source: Any, operator: Operator) -> tuple[list[pa.Array], Any]:
+    missing = source < 0
+    places = pa.array(source, mask=missing)
+    taken = [_default(c.take(places), missing, n, operator) for c, n in zip(added, operator.names, strict=True)]
+    return taken, missing
 
 
 def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
@@ -194,23 +246,6 @@ def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> p
 def _struct(columns: list[pa.Array], found: Any) -> pa.Array:
     """Fields are named by position: the names that users see are given in the JVM."""
     return pa.StructArray.from_arrays([*columns, pa.array(found)], [*(f"c{i}" for i in range(len(columns))), FOUND])
-
-
-def _lists(found: Any, added: list[pa.Array], rows: int, operator: Operator) -> pa.Array:
-    """One list of matches a row; a row without a match gets one entry that says so."""
-    counts = np.bincount(found, minlength=rows)
-    lonely = np.flatnonzero(counts == 0)
-    owner = np.concatenate([found, lonely])
-    order = np.argsort(owner, kind="stable")
-    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
-    missing = source < 0
-    taken = [
-        _default(c.take(pa.array(source, mask=missing)), missing, n, operator)
-        for c, n in zip(added, operator.names, strict=True)
-    ]
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.maximum(counts, 1), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), _struct(taken, ~missing))
 
 
 def _with_report(answer: pa.Array, report: str | None) -> pa.Array:

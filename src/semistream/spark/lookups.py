@@ -1,0 +1,180 @@
+"""Several lookups in one crossing to Python: the keys of all go over once, and all masters' columns come back.
+
+Each `enrich` crosses once, with Python workers of its own; three of them in a row spend more on crossings than on the
+joins. Here one worker runs the joins one after the other on a block of rows. A lookup may ask for what one before it
+has found, and a row that leaves the way at a lookup is not asked for in those after it: they see NULL, which costs
+nothing and matches nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.spark.frames import as_rows, quoted, spark_fields
+from semistream.spark.operator import Operator, Task, running
+from semistream.spark.prepare import Prepared
+from semistream.spark.transports import (
+    ROW,
+    BlockSize,
+    all_answers,
+    answers,
+    blocks,
+    offsets_of,
+    spark_arrow,
+    unused_name,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WAY, _STAYS = "_ss_way", "_ss_stays"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One lookup of several."""
+
+    prepared: Prepared
+    asks: tuple[str, ...]  # columns, in the order of the plan's: the key's, then the moment of an as-of lookup
+    gives: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
+    status: str  # column that tells whether a row matched; NULL when it was not asked
+    leaves: bool = False  # does a row without a match leave the way?
+    unless_given_up: bool = False  # but not one that waited in vain before
+    refuses_null: bool = False  # does a row without a key leave the way, unasked?
+
+    @property
+    def many(self) -> bool:
+        """May a row have several matches?"""
+        return not self.prepared.operator.one_match(self.prepared.store)
+
+    @property
+    def shipped(self) -> _Shipped:
+        """For the workers."""
+        operator = self.prepared.operator
+        if operator.algorithm == "pcsrj":  # the tasks are its nodes, and each is a cache join
+            operator = replace(operator, algorithm="sscj")
+        return _Shipped(
+            operator, self.asks, self.gives, self.leaves, self.unless_given_up, self.refuses_null, self.many
+        )
+
+
+@dataclass(frozen=True)
+class _Shipped:
+    """What a worker must know of one lookup."""
+
+    operator: Operator
+    asks: tuple[str, ...]
+    gives: tuple[str, ...]
+    leaves: bool
+    unless_given_up: bool
+    refuses_null: bool
+    many: bool
+
+
+def looked_up(df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Column | None = None) -> DataFrame:
+    """All columns of ``df``, the masters' and the statuses; rows that are not on their ``way`` are not asked for.
+
+    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`).
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType
+
+    given = {name for one in lookups for name in one.gives}
+    inputs = list(dict.fromkeys(name for one in lookups for name in one.asks if name not in given))
+    fields, names = [], []
+    for one in lookups:
+        fields += [item.dataType for item in spark_fields(one.prepared.plan)] + [BooleanType()]
+        names += [*one.gives, one.status]
+    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(fields)])
+    many = any(one.many for one in lookups)
+    shipped = tuple(one.shipped for one in lookups)
+    flags = {_WAY: way} if stays is None else {_WAY: way, _STAYS: stays}
+    function = _function(shipped, [*flags, *inputs], many=many)
+    function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+    kind: Any = ArrayType(answer) if many else answer
+    udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
+    held = unused_name("_semistream_found", df.columns)
+    asked = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
+    found = as_rows(df, inputs[0]).withColumn(held, asked)
+    if many:
+        found = found.withColumn(held, F.explode(held))
+    # In SQL: every call of a function is a trip to the JVM.
+    named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(names)]
+    return found.selectExpr(*map(quoted, df.columns), *named)
+
+
+def _function(shipped: tuple[_Shipped, ...], inputs: list[str], *, many: bool) -> Callable[..., Iterator[pa.Array]]:
+    """For a scalar Arrow function over ``inputs``."""
+
+    def run(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        first = next(arrays, None)
+        if first is None:
+            return
+        row = unused_name(ROW, inputs)
+        schema = pa.schema([*((n, a.type) for n, a in zip(inputs, first, strict=True)), (row, pa.int64())])
+        kinds = {field.name: field.type for field in schema}
+        with ExitStack() as stack:
+            tasks = []
+            for one in shipped:
+                asked = [*zip(_asked_names(one.operator), (kinds[name] for name in one.asks), strict=True)]
+                stream = pa.schema([*asked, (ROW, pa.int64())])
+                task = stack.enter_context(running(one.operator, stream, "inner", among=len(shipped)))
+                plan = task.join.plan
+                kinds |= {
+                    new: spark_arrow(plan.output.field(old).type)
+                    for new, old in zip(one.gives, plan.names, strict=True)
+                }
+                tasks.append(task)
+            size = BlockSize(tasks)
+            for block in blocks(itertools.chain([first], arrays), schema, size):
+                yield size.saw(_answered(block, shipped, tasks, many=many))
+            for task in tasks:
+                task.finish()
+
+    return run
+
+
+def _asked_names(operator: Operator) -> list[str]:
+    return [*operator.on, *([operator.as_of.stream] if operator.as_of is not None else [])]
+
+
+def _answered(block: pa.RecordBatch, shipped: Sequence[_Shipped], tasks: Sequence[Task], *, many: bool) -> pa.Array:
+    """What all lookups have for the rows of a block."""
+    known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
+    way = known.pop(_WAY).to_numpy(zero_copy_only=False).astype(bool)
+    stays = known.pop(_STAYS).to_numpy(zero_copy_only=False).astype(bool) if _STAYS in known else np.zeros_like(way)
+    results: list[pa.Array] = []
+    owner = np.arange(block.num_rows)  # the block's row that each row comes from
+    for one, task in zip(shipped, tasks, strict=True):
+        asked = [known[name] for name in one.asks]
+        if one.refuses_null:
+            for key in asked[: len(one.operator.on)]:
+                if key.null_count:
+                    way = way & key.is_valid().to_numpy(zero_copy_only=False)
+        if not way.all():
+            asked = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in asked]
+        plan, rows = task.join.plan, len(way)
+        batch = pa.RecordBatch.from_arrays([*asked, pa.array(np.arange(rows))], schema=plan.stream)
+        if one.many:
+            added, missing, source = all_answers(task.join.join([batch]), rows, plan, one.operator)
+            again = pa.array(source)
+            known = {name: column.take(again) for name, column in known.items()}
+            results = [column.take(again) for column in results]
+            way, stays, owner = way[source], stays[source], owner[source]
+        else:
+            added, missing = answers(task.join.join([batch]), rows, plan, one.operator)
+        known |= zip(one.gives, added, strict=True)
+        results += [*added, pa.array(~missing, mask=~way)]
+        if one.leaves:
+            way = way & (~missing | stays if one.unless_given_up else ~missing)
+    struct = pa.StructArray.from_arrays(results, [f"c{i}" for i in range(len(results))])
+    return pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct) if many else struct
