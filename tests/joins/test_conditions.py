@@ -107,8 +107,16 @@ def answer_of(made: Any, how: str) -> list[Any]:
     return sorted(((one["row"], one["id"] if how in ("left", "inner") else None) for one in rows), key=str)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("case", range(len(CONDITIONS)), ids=[str(one) for one, _ in CONDITIONS])
+def asked() -> list[Any]:
+    """Every condition with one ``how``, in turn; with all of them in the long tests."""
+    return [
+        pytest.param(case, how, id=f"{condition}-{how}", marks=[pytest.mark.long] if (case + turn) % len(HOWS) else [])
+        for case, (condition, _) in enumerate(CONDITIONS)
+        for turn, how in enumerate(HOWS)
+    ]
+
+
+@pytest.mark.parametrize("case, how", asked())
 def test_the_same_pairs_as_a_loop_over_all(tmp_path: Path, case: int, how: str) -> None:
     condition, test = CONDITIONS[case]
     chooser = np.random.default_rng(case)

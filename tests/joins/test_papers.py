@@ -52,7 +52,7 @@ def made(store: MasterStore, load: ZipfWorkload, name: str, memory: str = "5%", 
 @pytest.mark.parametrize("name", QUEUE_JOINS)
 def test_slots_add_up_all_the_time(store: MasterStore, load: ZipfWorkload, name: str) -> None:
     join = made(store, load, name)
-    for number, _ in enumerate(join.join(stream_of(load, 24_000))):
+    for number, _ in enumerate(join.join(stream_of(load, 12_000))):
         assert join.table.free + join.table.tuples == join.table.capacity
         assert join.room >= 0
         if number % 20 == 0:
@@ -204,7 +204,7 @@ def test_an_abandoned_stream_leaves_nothing_behind(store: MasterStore, load: Zip
     """A caller stops in the middle; the same join then answers the next stream as if nothing had happened."""
     join = made(store, load, name, "200%" if name == "reference" else "5%")
     for turn in range(3):
-        begun: Any = join.join(stream_of(load, 12_000, 1_000))
+        begun: Any = join.join(stream_of(load, 8_000, 1_000))
         for _ in range(1 + 2 * turn):
             next(begun)
         begun.close()

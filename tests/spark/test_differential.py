@@ -105,9 +105,17 @@ def cases(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-@pytest.mark.parametrize("transport", ["rows", "keys"])
-@pytest.mark.parametrize("copies", [1, 3], ids=["unique", "duplicates"])
-@pytest.mark.parametrize("kind", [*TYPES, COMPOSITE])
+def asked() -> list[Any]:
+    """Every key type with two of four combinations, in turn; with all of them in the long tests."""
+    return [
+        pytest.param(kind, copies, way, id=f"{kind}-{name}-{way}", marks=[pytest.mark.long] if (n + c + t) % 2 else [])
+        for n, kind in enumerate([*TYPES, COMPOSITE])
+        for c, (copies, name) in enumerate([(1, "unique"), (3, "duplicates")])
+        for t, way in enumerate(["rows", "keys"])
+    ]
+
+
+@pytest.mark.parametrize("kind, copies, transport", asked())
 def test_batch_as_sparks_join(kind: str, copies: int, transport: str, cases: Any) -> None:
     left, store, expected = cases(kind, copies)
     options: dict[str, Any] = {"memory": SMALL, "algorithm": "sweep", "transport": transport}

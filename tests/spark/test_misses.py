@@ -95,7 +95,9 @@ def test_min_match_rate(spark: SparkSession, store: MasterStore, transport: str)
         enrich(df, store, min_match_rate=0.91, **options).collect()
 
 
-@pytest.mark.parametrize("algorithm", ["sweep", "reference", "inl"])
+@pytest.mark.parametrize(
+    "algorithm", ["sweep", *(pytest.param(name, marks=pytest.mark.long) for name in ("reference", "inl"))]
+)
 def test_small_batches_are_judged_together(
     spark: SparkSession, store: MasterStore, tmp_path: Path, algorithm: str
 ) -> None:

@@ -34,7 +34,7 @@ class PipelineSettings:
     batch_rows: int = 200_000
     batches: int = 20
     closed: int = 20
-    warmup: int = 6
+    warmup: int = 20
     repetitions: int = 3
     memory: str = "10%"
     minutes: float = 0.0
@@ -106,7 +106,7 @@ def pipeline(
         int | None, typer.Option("--batches", help="Timed batches of each phase.", show_default="20")
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option("--warmup", help="Batches before those that are timed.", show_default="6")
+        int | None, typer.Option("--warmup", help="Batches before those that are timed.", show_default="20")
     ] = None,
     repetitions: Repetitions = None,
     memory: Annotated[

@@ -147,7 +147,10 @@ class Batches:
             rows = int(seen.get["rows"])
         except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
             rows = source.count()
-        return rows, Staged.of(lines)
+        staged = Staged.of(lines)
+        for name, cost in shape.costs(self.ledger.staging(job.label)).items():
+            staged.lookups[name] |= cost
+        return rows, staged
 
     def _check(self, job: Job, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""

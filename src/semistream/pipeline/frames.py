@@ -92,7 +92,7 @@ class Numbered:
     memory: int
 
 
-def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFrame:
+def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: Path | None = None) -> DataFrame:
     """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
     from pyspark.sql import functions as F
 
@@ -149,7 +149,7 @@ def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> Data
             )
         )
     stays = _given_up() if any(one.unless_given_up for one in asked) else None
-    found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays)
+    found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays, reports)
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
     return _left(found, [way for one in lookups for way in _ways(one)])

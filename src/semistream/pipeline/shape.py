@@ -17,6 +17,7 @@ from semistream.pipeline.order import SEEN, Share
 from semistream.pipeline.staging import FACT, KEYS, UNRESOLVED, Route, Stage
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.spark.frames import quoted
+from semistream.spark.lookups import reported
 from semistream.stores import MasterStore
 from semistream.stores.manifest import Manifest
 
@@ -112,8 +113,10 @@ class Shape:
             return frame
         return frame.selectExpr("*", f"CAST(NULL AS DOUBLE) AS {SINCE}", f"CAST(NULL AS BOOLEAN) AS {EXPIRED}")
 
-    def frame(self, frame: DataFrame, versions: dict[str, int], seen: Path | None) -> DataFrame:
-        """All steps."""
+    def frame(
+        self, frame: DataFrame, versions: dict[str, int], seen: Path | None, reports: Path | None = None
+    ) -> DataFrame:
+        """All steps; tasks leave what the lookups cost in ``reports``."""
         from pyspark.sql import functions as F
 
         if self.many:
@@ -125,7 +128,7 @@ class Shape:
                 memory = self.shares[step.name].memory_bytes
                 side_by_side.append(frames.Numbered(step, number, versions[step.name], memory))
                 continue
-            frame = frames.looked_up(frame, side_by_side, self.tasks)
+            frame = frames.looked_up(frame, side_by_side, self.tasks, reports)
             side_by_side = []
             if isinstance(step, Deduplicate):
                 assert seen is not None
@@ -135,7 +138,7 @@ class Shape:
                 frame = frames.computed(frame, step)
             elif isinstance(step, Keep):
                 frame = frames.kept(frame, step)
-        return frames.looked_up(frame, side_by_side, self.tasks)
+        return frames.looked_up(frame, side_by_side, self.tasks, reports)
 
     def computed(
         self,
@@ -147,7 +150,8 @@ class Shape:
         started: float,
     ) -> tuple[DataFrame, Stage]:
         """The steps and what the tasks do with the rows: for one batch."""
-        frame = self.frame(frame, versions, ledger.root / "seen" if self.deduplicates else None)
+        seen = ledger.root / "seen" if self.deduplicates else None
+        frame = self.frame(frame, versions, seen, ledger.staging(job.label))
         stage = self._stage(ledger, warehouse, job, started)
         # Only the columns that some route writes cross to Python; what tells of a bad record only where there is one.
         record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
@@ -208,6 +212,15 @@ class Shape:
             unresolved=tuple(one.name for _, one in unresolved),
             identity=names.IDENTITY if self.many else None,
         )
+
+    def costs(self, staging: Path) -> dict[str, dict[str, int]]:
+        """What the lookups of a batch cost, by their names."""
+        found = reported(staging)
+        kept = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")
+        stats = {
+            one.name: found.get(names.status_column(n)) for n, one in enumerate(self.steps) if isinstance(one, Lookup)
+        }
+        return {name: {word: getattr(one, word) for word in kept} for name, one in stats.items() if one is not None}
 
     def _held(self, number: int, step: Lookup, staging: str, started: float) -> Route:
         asked = names.asked_columns(number, len(step.on))

@@ -47,7 +47,11 @@ class Status:
         for name, seen in last.lookups.items():
             asked = max(1, seen["matched"] + seen["unmatched"])
             newer = f", {self.behind[name]} newer" if self.behind.get(name) else ""
-            lines.append((name, f"{seen['matched'] / asked:.1%} matched, version {last.masters[name]}{newer}"))
+            probes = seen.get("hits", 0) + seen.get("misses", 0)
+            cached = f", {seen['hits'] / probes:.0%} of it from memory" if probes else ""
+            used = f", {format_bytes(seen['peak_bytes'])} used" if seen.get("peak_bytes") else ""
+            told = f"{seen['matched'] / asked:.1%} matched{cached}{used}, version {last.masters[name]}{newer}"
+            lines.append((name, told))
         return lines
 
 

@@ -9,9 +9,12 @@ nothing and matches nothing.
 from __future__ import annotations
 
 import itertools
+import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +34,13 @@ from semistream.spark.transports import (
     spark_arrow,
     unused_name,
 )
+from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WAY, _STAYS = "_ss_way", "_ss_stays"
+_REPORT = "lookups"  # with which the names of report files begin
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,14 @@ class Asked:
         if operator.algorithm == "pcsrj":  # the tasks are its nodes, and each is a cache join
             operator = replace(operator, algorithm="sscj")
         return _Shipped(
-            operator, self.asks, self.gives, self.leaves, self.unless_given_up, self.refuses_null, self.many
+            operator,
+            self.asks,
+            self.gives,
+            self.status,
+            self.leaves,
+            self.unless_given_up,
+            self.refuses_null,
+            self.many,
         )
 
 
@@ -73,16 +85,20 @@ class _Shipped:
     operator: Operator
     asks: tuple[str, ...]
     gives: tuple[str, ...]
+    status: str
     leaves: bool
     unless_given_up: bool
     refuses_null: bool
     many: bool
 
 
-def looked_up(df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Column | None = None) -> DataFrame:
+def looked_up(
+    df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Column | None = None, reports: Path | None = None
+) -> DataFrame:
     """All columns of ``df``, the masters' and the statuses; rows that are not on their ``way`` are not asked for.
 
-    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`).
+    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`). Tasks leave their
+    counters in ``reports``, a directory; see `reported`.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
@@ -98,7 +114,7 @@ def looked_up(df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Colum
     many = any(one.many for one in lookups)
     shipped = tuple(one.shipped for one in lookups)
     flags = {_WAY: way} if stays is None else {_WAY: way, _STAYS: stays}
-    function = _function(shipped, [*flags, *inputs], many=many)
+    function = _function(shipped, [*flags, *inputs], many=many, reports=reports)
     function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
@@ -112,7 +128,29 @@ def looked_up(df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Colum
     return found.selectExpr(*map(quoted, df.columns), *named)
 
 
-def _function(shipped: tuple[_Shipped, ...], inputs: list[str], *, many: bool) -> Callable[..., Iterator[pa.Array]]:
+def reported(reports: Path) -> dict[str, Stats]:
+    """What the lookups of a job did and cost, by the status column of each."""
+    found: dict[str, Stats] = {}
+    for path in reports.glob(f"{_REPORT}-*"):
+        for status, counters in json.loads(path.read_text()).items():
+            found[status] = found.get(status, Stats()) + Stats(**counters)
+    return found
+
+
+def _report(reports: Path, stats: dict[str, Stats]) -> None:
+    """One file a partition, so that a task that is tried again counts once."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    draft = reports / f".{_REPORT}-{uuid.uuid4().hex}"
+    draft.write_text(json.dumps({status: one.as_dict() for status, one in stats.items()}))
+    draft.rename(reports / f"{_REPORT}-{next(iter(stats))}-{part:05d}")
+
+
+def _function(
+    shipped: tuple[_Shipped, ...], inputs: list[str], *, many: bool, reports: Path | None
+) -> Callable[..., Iterator[pa.Array]]:
     """For a scalar Arrow function over ``inputs``."""
 
     def run(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
@@ -137,8 +175,9 @@ def _function(shipped: tuple[_Shipped, ...], inputs: list[str], *, many: bool) -
             size = BlockSize(tasks)
             for block in blocks(itertools.chain([first], arrays), schema, size):
                 yield size.saw(_answered(block, shipped, tasks, many=many))
-            for task in tasks:
-                task.finish()
+            stats = {one.status: task.finish() for one, task in zip(shipped, tasks, strict=True)}
+            if reports is not None:
+                _report(reports, stats)
 
     return run
 

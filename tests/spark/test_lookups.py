@@ -1,0 +1,111 @@
+"""Several lookups in one crossing: a plain loop over the rows gives the same, whatever asks for what."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from semistream import MasterStore
+from semistream.spark.lookups import Asked, looked_up
+from semistream.spark.prepare import Stream, prepare
+from tests.spark.streams import SMALL, frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+ROWS = 3000
+
+
+def sales() -> list[Row]:
+    rng = random.Random(1)
+    return [
+        {
+            "n": n,
+            "product": None if rng.random() < 0.05 else rng.randrange(60),
+            "shop": None if rng.random() < 0.05 else f"shop {rng.randrange(12)}",
+            "out": rng.random() < 0.1,
+            "waited": rng.random() < 0.3,
+        }
+        for n in range(ROWS)
+    ]
+
+
+PRODUCTS = [{"id": n, "vendor": n % 9, "price": 1.5 * n} for n in range(50)]
+VENDORS = [{"id": n, "country": f"country {n}"} for n in range(7)]
+SHOPS = [{"name": f"shop {n}", "city": f"city {n}"} for n in range(10)]
+TAGS = [{"product": n % 40, "tag": f"tag {n}"} for n in range(70)]  # of a product one or two, or none
+
+
+def modelled(rows: list[Row], *, many: bool) -> list[tuple[Any, ...]]:
+    """Each row by itself: products leave when they miss, shops without a name are not asked, tags let waiters stay."""
+    out: list[tuple[Any, ...]] = []
+    for row in rows:
+        way = not row["out"]
+        product = next((one for one in PRODUCTS if way and one["id"] == row["product"]), None)
+        found = product is not None if way else None
+        way = way and bool(found)
+        vendor = next((one for one in VENDORS if product and one["id"] == product["vendor"]), None)
+        of_vendor = vendor is not None if way else None
+        way = way and row["shop"] is not None
+        shop = next((one for one in SHOPS if way and one["name"] == row["shop"]), None)
+        of_shop = shop is not None if way else None
+        told = (
+            row["n"],
+            product and product["vendor"],
+            product and product["price"],
+            found,
+            vendor["country"] if vendor else "nowhere",
+            of_vendor,
+            shop and shop["city"],
+            of_shop,
+        )
+        tags = [one["tag"] for one in TAGS if way and one["product"] == row["product"]] if many else []
+        of_tags = (bool(tags) if way else None,) if many else ()
+        out += [(*told, tag, *of_tags) for tag in tags or [None]] if many else [told]
+    return sorted(out, key=str)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool) -> None:
+    rows = sales()
+    df = frame(spark, pa.Table.from_pylist(rows), 3)
+    about = Stream.of(df)
+
+    def asked(name: str, master: list[Row], key: str, by: str, kind: pa.DataType, **more: Any) -> Asked:
+        store = MasterStore.build(pa.Table.from_pylist(master), tmp_path / name, key=key)
+        stream = replace(about, schema=pa.schema([("asked", kind)]))
+        defaults = more.pop("defaults", None)
+        prepared = prepare(
+            stream, store, on={"asked": key}, memory=SMALL, transport="keys", defaults=defaults, algorithm="sweep"
+        )
+        return Asked(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
+
+    lookups = [
+        asked("products", PRODUCTS, "id", "product", pa.int64(), leaves=True),
+        asked("vendors", VENDORS, "id", "vendor", pa.int64(), defaults={"country": "nowhere"}),
+        asked("shops", SHOPS, "name", "shop", pa.string(), refuses_null=True),
+    ]
+    if many:
+        lookups.append(asked("tags", TAGS, "product", "product", pa.int64()))
+    joined = looked_up(df, lookups, ~df["out"])
+    answers = joined.drop("product", "shop", "out", "waited").collect()
+    assert sorted((tuple(row) for row in answers), key=str) == modelled(rows, many=many)
+
+
+def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([(1, False), (9, False), (9, True)], "id long, waited boolean")
+    store = MasterStore.build(pa.table({"id": [1, 2], "price": [1.0, 2.0]}), tmp_path / "store", key="id")
+    stream = replace(Stream.of(df), schema=pa.schema([("first", pa.int64()), ("second", pa.int64())]))
+    once, twice = (
+        prepare(stream, store, on={name: "id"}, memory=SMALL, transport="keys") for name in ("first", "second")
+    )
+    first = Asked(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
+    second = Asked(twice, ("id",), ("again",), "found_again")
+    rows = looked_up(df, [first, second], df["id"] > 0, df["waited"]).collect()
+    assert [(row["found"], row["found_again"]) for row in rows] == [(True, True), (False, None), (False, False)]
