@@ -38,6 +38,8 @@ def enriched(*, unknown: int = 3) -> pa.Table:
             "sale_id": list(range(ROWS)),
             "sold_at": [dt.datetime(2026, 1, 2, 7, tzinfo=dt.UTC)] * ROWS,
             "product": [f"P{n:08}" for n in range(ROWS)],
+            "customer": [f"C{n % 7}" for n in range(ROWS)],
+            "customer_key": [n % 7 + 1 for n in range(ROWS)],
             "product_key": [*range(known), *[None] * unknown],
             "vendor": [*["Vendor 0001"] * known, *[None] * unknown],
             "price": pa.array([*[Decimal("1.25")] * known, *[None] * unknown], pa.decimal128(10, 2)),
@@ -51,13 +53,16 @@ def outcome(name: str, path: Path, table: pa.Table, **more: Any) -> Outcome:
 
 
 def ours(path: Path, table: pa.Table | None = None, *, replayed: int = 1, **stats: int) -> Outcome:
-    counted = Stats(**{"rows_in": ROWS, "matched": ROWS - 3, "unmatched": 3, "peak_bytes": 1000, **stats})
-    return outcome("semistream", path, enriched() if table is None else table, stats=counted, replayed=replayed)
+    counted = Stats(**{"rows_in": ROWS, "matched": ROWS - 3, "unmatched": 3, **stats})
+    members = path.with_name("customers")
+    write_deltalake(members, pa.table({"customer": [f"C{n}" for n in range(7)], "customer_key": list(range(1, 8))}))
+    table = enriched() if table is None else table
+    return outcome("semistream", path, table, stats=counted, replayed=replayed, customers=members)
 
 
 class TestVerdict:
     def test_all_promises_kept(self, tmp_path: Path) -> None:
-        spark = outcome("Spark's join", tmp_path / "spark", enriched().slice(0, 60))
+        spark = outcome("Spark's join", tmp_path / "spark", enriched().slice(0, 60).drop_columns(["customer_key"]))
         verdict = check(ROWS, ours(tmp_path / "ours"), [spark])
         assert verdict.good
         assert verdict.same == {"Spark's join": (60, True)}
@@ -81,6 +86,13 @@ class TestVerdict:
         verdict = check(ROWS, ours(tmp_path / "ours", **wrong), [])
         assert (verdict.once, verdict.accounted, verdict.good) == (True, False, False)
 
+    def test_a_customer_with_two_keys(self, tmp_path: Path) -> None:
+        table = enriched()
+        keys = pa.array([99, *table.column("customer_key").to_pylist()[1:]])
+        table = table.set_column(table.schema.get_field_index("customer_key"), "customer_key", keys)
+        verdict = check(ROWS, ours(tmp_path / "ours", table), [])
+        assert (verdict.numbered, verdict.once, verdict.good) == (False, True, False)
+
     def test_no_batch_was_replayed(self, tmp_path: Path) -> None:
         assert not check(ROWS, ours(tmp_path / "ours", replayed=0), []).good
 
@@ -94,9 +106,7 @@ class TestVerdict:
 
 class TestShown:
     def test_in_a_terminal_and_in_a_log(self) -> None:
-        reading = Reading(
-            2_000, 3, 1_000, 0.01, 2, 1.25, Stats(rows_in=10, matched=10, hits=8, misses=2, peak_bytes=900)
-        )
+        reading = Reading(2_000, 3, 1_000, 0.01, 2, 1.25, Stats(rows_in=10, matched=8, unmatched=2))
         for terminal in (True, False):
             out = io.StringIO()
             view = View(Console(file=out, force_terminal=terminal, width=100, highlight=False))
@@ -108,7 +118,7 @@ class TestShown:
                 live.update(reading)
                 live.stopped(3, 2_000)
             said = out.getvalue()
-            for text in ("100,000 rows/s", "80% found in the cache", "900 B of 1.0 kB used", "2 files (1.2 s) behind"):
+            for text in ("100,000 rows/s", "80.0% with a product", "within 1.0 kB", "2 files (1.2 s) behind"):
                 assert text in said
             assert "batch 3 again" in said
             assert terminal or said.count("batch 3: ") == 1  # a batch is one line of a log
@@ -125,7 +135,8 @@ class TestShown:
         for text in (
             "100 sales in = 97 with a product + 3 of unknown",
             "NULL",
-            "holds 1.0 kB of",
+            "7 customers made, each with one key",
+            "of memory for",
             "none of them",
             "7 s in all",
         ):
@@ -189,7 +200,7 @@ class TestRefused:
 
     def test_a_package_that_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "deltalake" else 1)
-        with pytest.raises(SemistreamError, match=r"needs deltalake; run: pip install 'semistream\[spark,delta\]'"):
+        with pytest.raises(SemistreamError, match=r"needs deltalake; run: pip install 'semistream\[pipeline\]'"):
             demo.run(tmp_path)
 
 
@@ -204,6 +215,7 @@ def test_a_short_run_of_all_of_it(tmp_path: Path) -> None:
     assert "1 batch sent again after the restart, and not written again" in done.stdout
     assert "Stopped on purpose after batch 1" in done.stdout
     assert "✗" not in done.stdout
-    assert DeltaTable(tmp_path / "demo" / "enriched").count() == 60_000
+    assert "20,000 customers made, each with one key" in done.stdout
+    assert DeltaTable(tmp_path / "demo" / "warehouse" / "sales").count() == 60_000
     assert (tmp_path / "demo" / "spark.log").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]  # nothing is left beside it

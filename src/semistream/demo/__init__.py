@@ -1,7 +1,9 @@
-"""The demo: a shop's sales arrive as files, get key, vendor and price of their product, and land in a Delta table.
+"""The demo: a shop's sales arrive as files and go through a pipeline into Delta tables.
 
-It also tests the promises: the query is stopped in the middle and restarted from its checkpoint, every sale must be in
-the table once, and Spark's own join must give the same rows.
+Each gets key, vendor and price of its product, the city of its store, its revenue, and the warehouse's key of its
+customer, who is made when nobody knows him. It also tests the promises: the pipeline is stopped in the middle and
+restarted from its checkpoint, every sale must be in the table once, every customer must have one key, and Spark's own
+joins must give the same rows.
 """
 
 from __future__ import annotations
@@ -73,6 +75,21 @@ class Place:
         return self.root / "products.store"
 
     @property
+    def stores(self) -> Path:
+        """The shop's stores (its branches) as a store."""
+        return self.root / "stores.store"
+
+    @property
+    def customers(self) -> Path:
+        """The customers, as far as they were seen."""
+        return self.root / "customers.dimension"
+
+    @property
+    def warehouse(self) -> Path:
+        """The tables that our pipeline fills."""
+        return self.root / "warehouse"
+
+    @property
     def sales(self) -> Path:
         """Where the sales arrive."""
         return self.root / "sales"
@@ -111,9 +128,9 @@ def run(directory: Path | None = None, products: int = 1_000_000, quick: bool = 
     """
     settings = _quick(products) if quick else Settings(products)
     place = Place(Path(directory or DEFAULT_DIRECTORY).absolute())
-    for package in ("pyspark", "deltalake"):
+    for package in ("pyspark", "deltalake", "sqlglot"):
         if find_spec(package) is None:
-            raise SemistreamError(f"the demo needs {package}; run: pip install 'semistream[spark,delta]'")
+            raise SemistreamError(f"the demo needs {package}; run: pip install 'semistream[pipeline]'")
     return _run(place, settings)
 
 
@@ -148,7 +165,7 @@ def _run(place: Place, settings: Settings) -> int:
             shop.start_spark()
         budget = parse_bytes(settings.memory, whole=store.bytes)
         with view.live("semistream, while the sales arrive", settings.rows, budget) as live:
-            ours = shop.enrich(store, live)
+            ours = shop.load(store, live)
         natives = []
         for name in shop.natives:
             with view.live(f"{name}, on the same files", settings.native_rows) as live:

@@ -11,6 +11,8 @@ import pyarrow as pa
 from semistream.demo.query import Outcome
 from semistream.demo.shop import COLUMNS
 
+_HIDDEN = ("sold_at", "store", "customer", "product_key")  # of the sample: a terminal is narrow
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -24,6 +26,12 @@ class Verdict:
     without_product: int
     same: dict[str, tuple[int, bool]]  # by name of Spark's join: rows compared, and whether they are equal
     sample: pa.Table
+    customers: tuple[int, int] = (0, 0)  # those that were made, and different pairs of customer and key among the sales
+
+    @property
+    def numbered(self) -> bool:
+        """Every customer has one key, and every key is one customer's."""
+        return self.customers[0] == self.customers[1]
 
     @property
     def once(self) -> bool:
@@ -42,18 +50,21 @@ class Verdict:
     @property
     def good(self) -> bool:
         """All of it, the replay after the restart included."""
-        return self.once and self.accounted and self.ours.replayed > 0 and all(equal for _, equal in self.same.values())
+        same = all(equal for _, equal in self.same.values())
+        return self.once and self.accounted and self.numbered and self.ours.replayed > 0 and same
 
 
 def check(sold: int, ours: Outcome, natives: list[Outcome]) -> Verdict:
     """Read the tables and compare them row by row."""
     table = _sorted(ours.table)
     keys = table.column(COLUMNS[0])
+    shown = table.select([name for name in table.column_names if name not in _HIDDEN])
     same = {}
     for native in natives:
         theirs = _sorted(native.table)
-        # Files are taken in the order of their arrival, so these are the first sales.
-        same[native.name] = (theirs.num_rows, theirs.num_rows > 0 and theirs.equals(table.slice(0, theirs.num_rows)))
+        # Files are taken in the order of their arrival, so these are the first sales. Spark's joins make no customers.
+        first = table.slice(0, theirs.num_rows).select(theirs.column_names)
+        same[native.name] = (theirs.num_rows, theirs.num_rows > 0 and theirs.equals(first))
     return Verdict(
         ours=ours,
         natives=natives,
@@ -62,8 +73,18 @@ def check(sold: int, ours: Outcome, natives: list[Outcome]) -> Verdict:
         distinct=len(np.unique(table.column("sale_id").to_numpy())),
         without_product=keys.null_count,
         same=same,
-        sample=pa.concat_tables([table.filter(keys.is_valid()).slice(0, 2), table.filter(keys.is_null()).slice(0, 1)]),
+        customers=(0, 0) if ours.customers is None else _customers(table, ours.customers),
+        sample=pa.concat_tables([shown.filter(keys.is_valid()).slice(0, 2), shown.filter(keys.is_null()).slice(0, 1)]),
     )
+
+
+def _customers(sales: pa.Table, path: Path) -> tuple[int, int]:
+    from deltalake import DeltaTable
+
+    pairs = sales.select(["customer", "customer_key"]).group_by(["customer", "customer_key"]).aggregate([])
+    made = DeltaTable(path).to_pyarrow_table().select(["customer", "customer_key"])
+    both = pa.concat_tables([pairs, made.cast(pairs.schema)]).group_by(["customer", "customer_key"]).aggregate([])
+    return made.num_rows, both.num_rows
 
 
 def _sorted(path: Path) -> pa.Table:

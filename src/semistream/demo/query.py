@@ -1,4 +1,4 @@
-"""A streaming query of the demo: followed while it runs, stopped, restarted, and what its batches took."""
+"""The streams of the demo: followed while they run, stopped, restarted, and what their batches took."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from semistream.sinks import DeltaSink
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from semistream.demo import Place, Settings
     from semistream.demo.shop import Arrivals
-    from semistream.spark import Metrics
+    from semistream.pipeline import Decision, Pipeline, Running
 
-WARM_UP = 2  # batches that compile code, start workers and fill caches; they do not count in a rate
+WARM_UP = 2  # batches that compile code, start workers and fill caches, at least; they do not count in a rate
+MEASURED = 4  # batches that do, the last that are full
 _LOOK_SECONDS = 0.25
-_PATIENCE_SECONDS = 10.0
 _STALLED_SECONDS = 120.0
 
 
@@ -50,11 +50,13 @@ class Outcome:
     batches: list[tuple[int, float]] = field(default_factory=list)
     stats: Stats = field(default_factory=Stats)
     replayed: int = 0
+    customers: Path | None = None  # the table of those that were made
 
     @property
     def measured(self) -> list[tuple[int, float]]:
-        """The batches that count in a rate: all but the first ones."""
-        return self.batches[WARM_UP:] or self.batches
+        """The batches that count in a rate: the last that are full."""
+        full = max((rows for rows, _ in self.batches), default=0)
+        return [one for one in self.batches[WARM_UP:] if one[0] == full][-MEASURED:] or self.batches
 
     @property
     def rate(self) -> float:
@@ -70,33 +72,16 @@ class Outcome:
 Show = Callable[[Reading], None]
 
 
-class _Stopped(Exception):  # noqa: N818 - no error
-    """Raised inside the query to end it before a batch: from outside, a stop may come in the middle of one."""
-
-
 class Query:
-    """A streaming query into a Delta table, with all that the demo does to it."""
+    """A streaming query, with all that the demo does to it. How it is begun and ended is for those below."""
 
-    def __init__(
-        self,
-        frame: DataFrame,
-        outcome: Outcome,
-        place: Place,
-        settings: Settings,
-        arrivals: Arrivals,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self.frame = frame
+    def __init__(self, outcome: Outcome, place: Place, settings: Settings, arrivals: Arrivals) -> None:
         self.outcome = outcome
-        self.checkpoint = place.checkpoint(outcome.table.name)
-        self.log = place.log
+        self.place = place
         self.settings = settings
         self.arrivals = arrivals
-        self.metrics = metrics
-        self.sink = DeltaSink(outcome.table, app="sales")
         self.seen = -1
         self.last_batch = time.monotonic()
-        self.looked_in_vain = 0
         self.running: Any = None
 
     def follow(
@@ -106,17 +91,10 @@ class Query:
 
         A slow one is stopped when it has run for ``enough_seconds`` and there are batches to judge it by.
         """
-        started = time.monotonic()
-
-        def write(batch: Any, batch_id: int) -> None:
-            if stop_after is not None and batch_id > stop_after:
-                raise _Stopped
-            self.sink(batch, batch_id)
-
-        writer = self.frame.writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
-        self.running = writer.trigger(processingTime=f"{self.settings.trigger_seconds} seconds").start()
+        started = self.last_batch = time.monotonic()
+        self._begin()
         try:
-            while self._look(show) < until_rows and self.seen != stop_after:
+            while self._look(show) < until_rows and (stop_after is None or self.seen < stop_after):
                 self._check()
                 if time.monotonic() - started > enough_seconds and len(self.outcome.batches) > WARM_UP:
                     break
@@ -124,52 +102,108 @@ class Query:
         except SemistreamError:
             raise
         except Exception as error:
-            raise SemistreamError(f"Spark does not answer any more: {error} (more in {self.log})") from error
+            raise SemistreamError(f"Spark does not answer any more: {error} (more in {self.place.log})") from error
         finally:
             with contextlib.suppress(Exception):  # it may be gone, and then that is what the user is told
-                self.running.stop()
+                self._end()
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        self.running.stop()
 
     def _check(self) -> None:
-        name, more = self.outcome.name, f"(more in {self.log})"
+        name, more = self.outcome.name, f"(more in {self.place.log})"
         if time.monotonic() - self.last_batch > _STALLED_SECONDS:
             raise SemistreamError(f"{name} has finished no batch for {_STALLED_SECONDS:.0f} s {more}")
         if self.arrivals.error is not None:
             raise SemistreamError(f"the sales cannot be written: {self.arrivals.error}")
         failure = self.running.exception()
-        if failure is not None and _Stopped.__name__ not in str(failure):
+        if failure is not None:
             raise SemistreamError(f"{name} failed: {str(failure).strip().splitlines()[0]} {more}")
 
     def _look(self, show: Show) -> int:
         batches = self.outcome.batches
         for progress in self.running.recentProgress:
             if progress.batchId > self.seen and progress.numInputRows:
-                if not self._counted(len(batches) + 1):
-                    break
                 self.seen, self.last_batch = progress.batchId, time.monotonic()
                 batches.append((progress.numInputRows, progress.durationMs["triggerExecution"] / 1000))
         rows = sum(count for count, _ in batches)
         arrived, done = list(self.arrivals.times), rows // self.settings.rows_per_file
         behind = max(0, len(arrived) - done)
         waiting = time.monotonic() - arrived[done] if behind else 0.0
-        stats = self.metrics.last if self.metrics and self.metrics.batches else None
-        show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, stats))
+        show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, self._stats()))
         return rows
 
-    def _counted(self, batches: int) -> bool:
-        """Have the counters of so many batches come in? They follow a moment after the batch; lost ones, never."""
-        if self.metrics is None or self.metrics.batches >= batches:
-            self.looked_in_vain = 0
-            return True
-        self.looked_in_vain += 1
-        return self.looked_in_vain * _LOOK_SECONDS > _PATIENCE_SECONDS
+    def _stats(self) -> Stats | None:
+        return None
 
-    def forget_last_commit(self) -> int:
-        """Put the checkpoint back to just before Spark noted the last batch, as a crash leaves it; returns the rows."""
-        last = self.seen
+
+class Native(Query):
+    """A query of Spark's own joins into a Delta table."""
+
+    def __init__(self, frame: DataFrame, *rest: Any) -> None:
+        super().__init__(*rest)
+        self.frame = frame
+
+    def _begin(self) -> None:
+        table = self.outcome.table
+        writer = self.frame.writeStream.foreachBatch(DeltaSink(table, app="sales"))
+        writer = writer.option("checkpointLocation", str(self.place.checkpoint(table.name)))
+        self.running = writer.trigger(processingTime=f"{self.settings.trigger_seconds} seconds").start()
+
+
+class Load(Query):
+    """Our pipeline."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, *rest: Any) -> None:
+        super().__init__(*rest)
+        self.pipeline = pipeline
+        self.spark = spark
+        self.decided: dict[int, Decision] = {}  # by batch
+        self._work: Running | None = None
+
+    def _begin(self) -> None:
+        self._work = self.pipeline.start(self.spark, told=self._told)
+        self.running = self._work.query
+
+    def _end(self) -> None:
+        assert self._work is not None
+        self._work.stop()
+
+    def _told(self, decision: Decision) -> None:
+        number = decision.writes.batch
+        self.outcome.replayed += number in self.decided
+        self.decided[number] = decision
+
+    def _check(self) -> None:
+        assert self._work is not None
+        if isinstance(self._work.error, SemistreamError):
+            raise self._work.error
+        super()._check()
+
+    def _stats(self) -> Stats:
+        """The sales and their products, by the decisions of all batches."""
+        decided = list(self.decided.values())
+        parts = [Stats(rows_in=one.counts["rows_in"], **one.lookups["products"]) for one in decided]
+        return sum(parts, Stats())
+
+    def finished(self) -> Outcome:
+        """The outcome, with its counters."""
+        self.outcome.stats = self._stats()
+        return self.outcome
+
+    def forget_last_commit(self) -> tuple[int, int]:
+        """Put the checkpoint back to just before Spark noted the last batch, as a crash leaves it.
+
+        Returns that batch, and the rows that the table holds.
+        """
+        last = max(self.decided)
         for part, number in (("commits", last), ("offsets", last + 1), ("sources/0", last + 1)):
             for name in (f"{number}", f".{number}.crc"):
-                (self.checkpoint / part / name).unlink(missing_ok=True)
-        return rows_in(self.outcome.table)
+                (self.pipeline.checkpoint / part / name).unlink(missing_ok=True)
+        return last, rows_in(self.outcome.table)
 
 
 def rows_in(table: Path) -> int:

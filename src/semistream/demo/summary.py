@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from semistream.budget import format_bytes
-from semistream.demo.query import WARM_UP
+from semistream.budget import format_bytes, parse_bytes
+from semistream.demo.query import MEASURED
 from semistream.demo.view import short
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def summary(place: Place, settings: Settings, store: MasterStore, verdict: Verdi
         "[bold]Accounting[/]",
         _accounting(verdict),
         "",
-        f"[bold]Rates[/] from file to Delta table, after {WARM_UP} batches to warm up",
-        _rates(verdict, store),
+        f"[bold]Rates[/] from file to Delta table, by the last {MEASURED} full batches",
+        _rates(settings, verdict, store),
         f"  {_judgement(settings, verdict)}",
         "",
         f"[bold]Three rows[/] of {short(verdict.ours.table)}",
@@ -37,7 +37,7 @@ def summary(place: Place, settings: Settings, store: MasterStore, verdict: Verdi
         "[bold]Next[/]",
         _next(place, verdict),
     ]
-    title = "Every sale once, and the same rows as from Spark's own join" if verdict.good else "Not as promised: see ✗"
+    title = "Every sale once, and the same rows as from Spark's own joins" if verdict.good else "Not as promised: see ✗"
     return Panel(
         Group(*parts),
         title=f"[bold]{title}[/]",
@@ -62,6 +62,7 @@ def _accounting(verdict: Verdict) -> Table:
             verdict.ours.replayed > 0,
             f"{verdict.ours.replayed} batch sent again after the restart, and not written again",
         ),
+        (verdict.numbered, f"{verdict.customers[0]:,} customers made, each with one key of the warehouse"),
     ]
     lines += [
         (equal, f"{rows:,} rows of {name} compared with ours: {'equal' if equal else 'different'}")
@@ -73,15 +74,16 @@ def _accounting(verdict: Verdict) -> Table:
     return grid
 
 
-def _rates(verdict: Verdict, store: MasterStore) -> Table:
+def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column()
     table.add_column("rows/s", justify="right")
     table.add_column("batches", justify="right")
     table.add_column("s a batch", justify="right")
     table.add_column()
-    held, whole = format_bytes(verdict.ours.stats.peak_bytes), format_bytes(store.bytes)
-    remarks = [f"holds {held} of {whole} in memory"] + ["reads all products every time"] * 2
+    budget, whole = parse_bytes(settings.memory, whole=store.bytes), format_bytes(store.bytes)
+    remarks = [f"{format_bytes(budget)} of memory for {whole}, and makes customers"]
+    remarks += ["reads all products every time"] * 2
     for outcome, remark in zip((verdict.ours, *verdict.natives), remarks, strict=True):
         counted, median = f"{len(outcome.measured)}", f"{outcome.batch_seconds:.2f}"
         table.add_row(f"  {outcome.name}", f"{outcome.rate:,.0f}", counted, median, f"[dim]{remark}[/]")
@@ -117,6 +119,7 @@ def _next(place: Place, verdict: Verdict) -> Table:
     grid = Table.grid(padding=(0, 3))
     for command, meaning in (
         (f"semistream inspect {short(place.store)}", "look into the store"),
+        ("docs/tutorial.md", "a pipeline of your own, from an empty directory"),
         ("semistream build FILE STORE --key COLUMN", "make one of your own master data"),
         (f"DeltaTable({short(verdict.ours.table)!r}).to_pyarrow_table()", "read the table in Python"),
         (f"rm -r {short(place.root)}", "remove all that the demo made"),

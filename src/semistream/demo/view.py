@@ -38,8 +38,9 @@ class View:
         """What is going to happen."""
         text = (
             f"[bold]{settings.rows:,} sales of {settings.products:,} products[/] arrive as files, "
-            f"{settings.arrival_rate:,.0f} a second. Spark gives each sale the key, vendor and price of its product, "
-            f"out of a store on disk with memory for {settings.memory} of it, and adds it to a Delta table. "
+            f"{settings.arrival_rate:,.0f} a second. A pipeline gives each sale the key, vendor and price of its "
+            f"product, out of a store on disk with memory for {settings.memory} of it, the city of its store, and the "
+            "warehouse's key of its customer, who is made when unknown, and adds it to a Delta table, exactly once. "
             f"Everything lies in {short(place.root)}."
         )
         self.console.print("", Padding(text, (0, 2)), "", sep="\n")
@@ -56,7 +57,7 @@ class View:
                 bars.update(bar, description=f"Building the store: {stage}", completed=done, total=total)
 
             yield progress
-        self._done("Products made up, store built", started)
+        self._done("Products and sales made up, store built", started)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
