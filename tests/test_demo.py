@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import shutil
 import subprocess
 import sys
 import threading
@@ -106,7 +107,7 @@ class TestVerdict:
 
 class TestShown:
     def test_in_a_terminal_and_in_a_log(self) -> None:
-        reading = Reading(2_000, 3, 1_000, 0.01, 2, 1.25, Stats(rows_in=10, matched=8, unmatched=2))
+        reading = Reading(2_000, 3, 1_000, 0.01, 2, 1.25, Stats(hits=8, misses=2, peak_bytes=900))
         for terminal in (True, False):
             out = io.StringIO()
             view = View(Console(file=out, force_terminal=terminal, width=100, highlight=False))
@@ -118,7 +119,7 @@ class TestShown:
                 live.update(reading)
                 live.stopped(3, 2_000)
             said = out.getvalue()
-            for text in ("100,000 rows/s", "80.0% with a product", "within 1.0 kB", "2 files (1.2 s) behind"):
+            for text in ("100,000 rows/s", "80% found in the cache", "900 B of 1.0 kB used", "2 files (1.2 s) behind"):
                 assert text in said
             assert "batch 3 again" in said
             assert terminal or said.count("batch 3: ") == 1  # a batch is one line of a log
@@ -152,24 +153,27 @@ class TestArrivals:
     SETTINGS = Settings(1_000, files=5, rows_per_file=10, files_per_second=50)
 
     def test_all_files_come_at_their_pace(self, tmp_path: Path) -> None:
-        arrivals = Arrivals(tmp_path, RetailWorkload(products=1_000), self.SETTINGS)
+        arrivals = Arrivals(tmp_path / "sales", RetailWorkload(products=1_000), self.SETTINGS)
+        arrivals.write()
         arrivals.start()
         arrivals.join()
-        assert len(list(tmp_path.glob("*.parquet"))) == len(arrivals.times) == 5
+        assert len(list(tmp_path.glob("sales/*.parquet"))) == len(arrivals.times) == 5
         assert arrivals.times[-1] - arrivals.times[0] >= 4 / 50
 
     def test_they_stop_when_told(self, tmp_path: Path) -> None:
         arrivals = Arrivals(
-            tmp_path, RetailWorkload(products=1_000), Settings(1_000, rows_per_file=10, files_per_second=0.01)
+            tmp_path / "sales", RetailWorkload(products=1_000), Settings(1_000, rows_per_file=10, files_per_second=0.01)
         )
+        arrivals.write()
         arrivals.start()
         arrivals.stop()
         assert len(arrivals.times) <= 1
         assert arrivals not in threading.enumerate()
 
     def test_an_error_is_kept(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        arrivals = Arrivals(tmp_path / "file", RetailWorkload(products=1_000), self.SETTINGS)
+        arrivals = Arrivals(tmp_path / "sales", RetailWorkload(products=1_000), self.SETTINGS)
+        arrivals.write()
+        shutil.rmtree(tmp_path / "sales")
         arrivals.start()
         arrivals.join()
         assert isinstance(arrivals.error, OSError)
