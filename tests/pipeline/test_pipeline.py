@@ -10,6 +10,7 @@ from semistream import MasterStore
 from semistream.errors import BadRecordsError, MatchRateError, UnmatchedRowError
 from semistream.etl.dimension import Dimension
 from semistream.pipeline import Decision, Pipeline, lookup, source
+from semistream.pipeline.status import status_of
 from semistream.sinks import ForeignCheckpointError, StaleWriterError
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 
@@ -75,6 +76,11 @@ class TestTheModel:
         shop.arrive(0, rows)
         first = run(shop, spark)
         assert first.totals["unmatched"] == 3
+        pipeline = shop.pipeline()
+        told = dict(status_of(pipeline.state, pipeline.name, {"products": shop.products}).lines())
+        assert first.lookups["products"]["peak_bytes"] > 0
+        assert "100.0% matched" in told["products"]
+        assert "B used, version " in told["products"]
         assert shop.pipeline().retry(spark) is not None  # the shop is still unknown
         assert shop.warehouse().read("sales_unmatched").num_rows == 3
         import pyarrow as pa

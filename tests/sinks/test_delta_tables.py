@@ -37,6 +37,12 @@ def test_other_readers_see_the_rows(place: Place) -> None:
     assert {Path(uri).name for uri in DeltaTable(path).file_uris()} == {file.name for file in path.glob("part-*")}
 
 
+def test_read_whatever_the_directory_is_called(tmp_path: Path) -> None:
+    warehouse = prepared(Place("delta", str(tmp_path / "große Halle"), ""))
+    warehouse.commit(batch_of(warehouse, 0))
+    assert_same_rows(warehouse.read("sales"), model(0)["sales"])
+
+
 def test_batches_are_in_the_history(place: Place) -> None:
     warehouse = prepared(place)
     warehouse.commit(batch_of(warehouse, 0))

@@ -84,7 +84,7 @@ def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool
         prepared = prepare(
             stream, store, on={"asked": key}, memory=SMALL, transport="keys", defaults=defaults, algorithm="sweep"
         )
-        return Asked(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
+        return Asked.of(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
 
     lookups = [
         asked("products", PRODUCTS, "id", "product", pa.int64(), leaves=True),
@@ -105,7 +105,7 @@ def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) 
     once, twice = (
         prepare(stream, store, on={name: "id"}, memory=SMALL, transport="keys") for name in ("first", "second")
     )
-    first = Asked(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
-    second = Asked(twice, ("id",), ("again",), "found_again")
+    first = Asked.of(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
+    second = Asked.of(twice, ("id",), ("again",), "found_again")
     rows = looked_up(df, [first, second], df["id"] > 0, df["waited"]).collect()
     assert [(row["found"], row["found_again"]) for row in rows] == [(True, True), (False, None), (False, False)]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from semistream.demo.query import Outcome
 from semistream.demo.shop import COLUMNS
+from semistream.sinks._delta_files import rows_of
 
 _HIDDEN = ("sold_at", "store", "customer", "product_key")  # of the sample: a terminal is narrow
 
@@ -79,15 +80,17 @@ def check(sold: int, ours: Outcome, natives: list[Outcome]) -> Verdict:
 
 
 def _customers(sales: pa.Table, path: Path) -> tuple[int, int]:
-    from deltalake import DeltaTable
-
     pairs = sales.select(["customer", "customer_key"]).group_by(["customer", "customer_key"]).aggregate([])
-    made = DeltaTable(path).to_pyarrow_table().select(["customer", "customer_key"])
+    made = _rows(path).select(["customer", "customer_key"])
     both = pa.concat_tables([pairs, made.cast(pairs.schema)]).group_by(["customer", "customer_key"]).aggregate([])
     return made.num_rows, both.num_rows
 
 
 def _sorted(path: Path) -> pa.Table:
+    return _rows(path).sort_by("sale_id")
+
+
+def _rows(path: Path) -> pa.Table:
     from deltalake import DeltaTable
 
-    return DeltaTable(path).to_pyarrow_table().sort_by("sale_id")
+    return rows_of(DeltaTable(path))

@@ -138,7 +138,7 @@ def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports
         if step.on_miss in ("hold", "infer"):
             beside |= columns  # held rows and members that are made need to know what was asked for
         asked.append(
-            Asked(
+            Asked.of(
                 prepared,
                 tuple(columns.values()),
                 given,

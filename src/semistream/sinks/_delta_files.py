@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -40,6 +41,25 @@ def add_action(root: Path, file: StagedFile) -> AddAction:
         raise SinkError(f"{path} cannot be named in a Delta log; use letters, digits, '-', '_', '.' and '='")
     modified = int(path.stat().st_mtime * 1000)
     return AddAction(name, file.bytes, {}, modified, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    """All rows of a local table.
+
+    Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
+    aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow.dataset as ds
+
+    if table.metadata().partition_columns or not Path(_local(table.table_uri)).is_dir():
+        return table.to_pyarrow_table()  # not one of ours
+    paths = [_local(uri) for uri in table.file_uris()]
+    schema = pa.schema(table.schema().to_arrow())
+    return ds.dataset(paths, schema=schema, format="parquet").to_table() if paths else schema.empty_table()
+
+
+def _local(uri: str) -> str:
+    return unquote(uri.removeprefix("file://"))
 
 
 def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from semistream.errors import local_path
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
-from semistream.sinks._delta_files import add_action, check_deltalake, replace_keys
+from semistream.sinks._delta_files import add_action, check_deltalake, replace_keys, rows_of
 from semistream.sinks._delta_log import create_table, first_line, marked, open_table
 from semistream.sinks._marks import Marks, Stream, Streams, check_query, mirror_mark, stream_marks, table_mark
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
@@ -154,7 +154,7 @@ class DeltaWarehouse:
         there = open_table(self._path(table))
         if there is None:
             raise SinkError(f"{self.root} has no Delta table {table!r}")
-        return there.to_pyarrow_table()
+        return rows_of(there)
 
     def describe(self) -> str:
         """Where it is, for people."""

@@ -45,9 +45,11 @@ _REPORT = "lookups"  # with which the names of report files begin
 
 @dataclass(frozen=True)
 class Asked:
-    """One lookup of several."""
+    """One lookup of several, as it is shipped to the workers."""
 
-    prepared: Prepared
+    operator: Operator
+    kinds: tuple[Any, ...]  # Spark's types of the master's columns
+    many: bool  # may a row have several matches?
     asks: tuple[str, ...]  # columns, in the order of the plan's: the key's, then the moment of an as-of lookup
     gives: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
     status: str  # column that tells whether a row matched; NULL when it was not asked
@@ -55,41 +57,15 @@ class Asked:
     unless_given_up: bool = False  # but not one that waited in vain before
     refuses_null: bool = False  # does a row without a key leave the way, unasked?
 
-    @property
-    def many(self) -> bool:
-        """May a row have several matches?"""
-        return not self.prepared.operator.one_match(self.prepared.store)
-
-    @property
-    def shipped(self) -> _Shipped:
-        """For the workers."""
-        operator = self.prepared.operator
+    @staticmethod
+    def of(prepared: Prepared, asks: tuple[str, ...], gives: tuple[str, ...], status: str, **more: bool) -> Asked:
+        """What `prepare` made, with its names in the stream."""
+        operator = prepared.operator
+        many = not operator.one_match(prepared.store)
         if operator.algorithm == "pcsrj":  # the tasks are its nodes, and each is a cache join
             operator = replace(operator, algorithm="sscj")
-        return _Shipped(
-            operator,
-            self.asks,
-            self.gives,
-            self.status,
-            self.leaves,
-            self.unless_given_up,
-            self.refuses_null,
-            self.many,
-        )
-
-
-@dataclass(frozen=True)
-class _Shipped:
-    """What a worker must know of one lookup."""
-
-    operator: Operator
-    asks: tuple[str, ...]
-    gives: tuple[str, ...]
-    status: str
-    leaves: bool
-    unless_given_up: bool
-    refuses_null: bool
-    many: bool
+        kinds = tuple(field.dataType for field in spark_fields(prepared.plan))
+        return Asked(operator, kinds, many, asks, gives, status, **more)
 
 
 def looked_up(
@@ -106,15 +82,12 @@ def looked_up(
 
     given = {name for one in lookups for name in one.gives}
     inputs = list(dict.fromkeys(name for one in lookups for name in one.asks if name not in given))
-    fields, names = [], []
-    for one in lookups:
-        fields += [item.dataType for item in spark_fields(one.prepared.plan)] + [BooleanType()]
-        names += [*one.gives, one.status]
-    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(fields)])
+    names = [name for one in lookups for name in (*one.gives, one.status)]
+    kinds = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
     many = any(one.many for one in lookups)
-    shipped = tuple(one.shipped for one in lookups)
     flags = {_WAY: way} if stays is None else {_WAY: way, _STAYS: stays}
-    function = _function(shipped, [*flags, *inputs], many=many, reports=reports)
+    function = _function(tuple(lookups), [*flags, *inputs], many=many, reports=reports)
     function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
@@ -149,7 +122,7 @@ def _report(reports: Path, stats: dict[str, Stats]) -> None:
 
 
 def _function(
-    shipped: tuple[_Shipped, ...], inputs: list[str], *, many: bool, reports: Path | None
+    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, reports: Path | None
 ) -> Callable[..., Iterator[pa.Array]]:
     """For a scalar Arrow function over ``inputs``."""
 
@@ -162,10 +135,10 @@ def _function(
         kinds = {field.name: field.type for field in schema}
         with ExitStack() as stack:
             tasks = []
-            for one in shipped:
+            for one in lookups:
                 asked = [*zip(_asked_names(one.operator), (kinds[name] for name in one.asks), strict=True)]
                 stream = pa.schema([*asked, (ROW, pa.int64())])
-                task = stack.enter_context(running(one.operator, stream, "inner", among=len(shipped)))
+                task = stack.enter_context(running(one.operator, stream, "inner", among=len(lookups)))
                 plan = task.join.plan
                 kinds |= {
                     new: spark_arrow(plan.output.field(old).type)
@@ -174,8 +147,8 @@ def _function(
                 tasks.append(task)
             size = BlockSize(tasks)
             for block in blocks(itertools.chain([first], arrays), schema, size):
-                yield size.saw(_answered(block, shipped, tasks, many=many))
-            stats = {one.status: task.finish() for one, task in zip(shipped, tasks, strict=True)}
+                yield size.saw(_answered(block, lookups, tasks, many=many))
+            stats = {one.status: task.finish() for one, task in zip(lookups, tasks, strict=True)}
             if reports is not None:
                 _report(reports, stats)
 
@@ -186,14 +159,14 @@ def _asked_names(operator: Operator) -> list[str]:
     return [*operator.on, *([operator.as_of.stream] if operator.as_of is not None else [])]
 
 
-def _answered(block: pa.RecordBatch, shipped: Sequence[_Shipped], tasks: Sequence[Task], *, many: bool) -> pa.Array:
+def _answered(block: pa.RecordBatch, lookups: Sequence[Asked], tasks: Sequence[Task], *, many: bool) -> pa.Array:
     """What all lookups have for the rows of a block."""
     known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
     way = known.pop(_WAY).to_numpy(zero_copy_only=False).astype(bool)
     stays = known.pop(_STAYS).to_numpy(zero_copy_only=False).astype(bool) if _STAYS in known else np.zeros_like(way)
     results: list[pa.Array] = []
     owner = np.arange(block.num_rows)  # the block's row that each row comes from
-    for one, task in zip(shipped, tasks, strict=True):
+    for one, task in zip(lookups, tasks, strict=True):
         asked = [known[name] for name in one.asks]
         if one.refuses_null:
             for key in asked[: len(one.operator.on)]:
