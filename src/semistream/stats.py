@@ -80,6 +80,11 @@ class Stats:
         """The counters as they are now."""
         return replace(self)
 
+    def put_back(self, before: Stats) -> None:
+        """As they were when ``before`` was copied: what came since is done again."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(before, field.name))
+
     def since(self, before: Stats) -> Stats:
         """What was added after ``before`` was copied; states stay as they are."""
         return Stats(

@@ -11,6 +11,9 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.errors import FanOutError
+from semistream.spark import enrich
+from semistream.spark.blocks import BlockSize, TooManyAnswersError, bounded
 from semistream.spark.lookups import Asked, looked_up
 from semistream.spark.prepare import Stream, prepare
 from tests.spark.streams import SMALL, frame
@@ -109,3 +112,31 @@ def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) 
     second = Asked.of(twice, ("id",), ("again",), "found_again")
     rows = looked_up(df, [first, second], df["id"] > 0, df["waited"]).collect()
     assert [(row["found"], row["found_again"]) for row in rows] == [(True, True), (False, None), (False, False)]
+
+
+@pytest.mark.parametrize("transport", ["lookups", "keys"])
+def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+    """More matches than the memory for a block holds: 200 rows with 400 each, beside rows with one."""
+    master = pa.table({"id": [0] * 400 + list(range(1, 300)), "price": pa.array(range(699), pa.float64())})
+    store = MasterStore.build(master, tmp_path / "store", key="id")
+    df = frame(spark, pa.table({"id": [n if n % 4 else 0 for n in range(800)]}), 2)
+    if transport == "keys":
+        joined = enrich(df, store, on="id", memory=SMALL, transport="keys", algorithm="sweep")
+    else:
+        stream = replace(Stream.of(df), schema=pa.schema([("asked", pa.int64())]))
+        prepared = prepare(stream, store, on={"asked": "id"}, memory=SMALL, transport="keys", algorithm="sweep")
+        joined = looked_up(df, [Asked.of(prepared, ("id",), ("price",), "found")], df["id"] >= 0)
+    counted = joined.groupBy((joined["id"] == 0).alias("hot")).agg({"*": "count", "price": "sum"}).collect()
+    found = {row["hot"]: (row["count(1)"], row["sum(price)"]) for row in counted}
+    known = [n for n in range(800) if n % 4 and n < 300]
+    assert found[True] == (200 * 400, 200 * sum(range(400)))
+    assert found[False] == (600, sum(399 + n for n in known))
+
+
+def test_one_row_with_too_many_matches_is_an_error() -> None:
+    def answer(_: pa.RecordBatch, most_bytes: int) -> pa.Array:
+        raise TooManyAnswersError
+
+    block = pa.record_batch({"id": [1, 2]})
+    with pytest.raises(FanOutError, match=r"one row has more than 67\.1 MB of matches.*multiple='first'"):
+        list(bounded(block, answer, [], BlockSize([], many=True)))

@@ -164,10 +164,10 @@ class Job:
             self.done.append(Committed(decision.counts["rows_in"], time.time()))
             self._changed.notify_all()
 
-    def arrive(self, batch: Path, name: str, *, anew: bool = False) -> float:
-        """Let a batch arrive, at once, both files of it; with ``anew`` its files are written now. When it was there."""
+    def arrive(self, batch: Path, name: str) -> float:
+        """Let a batch arrive, at once, both files of it. When it was there."""
         draft = self.place / f"draft-{name}"
-        shutil.copytree(batch, draft, copy_function=shutil.copyfile if anew else linked)
+        shutil.copytree(batch, draft, copy_function=linked)
         arrived = time.time()
         draft.rename(self.incoming / name)
         return arrived
@@ -192,10 +192,10 @@ class Job:
             self._running.wait(10.0)
             raise BenchmarkError("the stream ended before its time")
 
-    def one(self, batch: Path, name: str | None = None, *, anew: bool = False) -> float:
+    def one(self, batch: Path) -> float:
         """Let a batch arrive and wait for it; the seconds from its arrival to its commit in the table."""
         number = len(self.done)
-        arrived = self.arrive(batch, name or batch.name, anew=anew)
+        arrived = self.arrive(batch, batch.name)
         self.wait_for(number + 1)
         return self.done[number].at - arrived
 

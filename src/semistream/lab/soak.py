@@ -34,6 +34,7 @@ CHANGED, CHANGE_SECONDS = 0.01, 10.0
 _ROW_BYTES = 80  # of a row in the table, at most
 _POINTS = 300  # of a curve that is kept
 _KEPT = 8  # batches that stay where they arrived; Spark lists all of them for every batch
+_STALLED_SECONDS = 300.0
 Numbers = npt.NDArray[np.float64]
 
 
@@ -50,6 +51,48 @@ def slope(times: list[float], values: list[float] | list[int]) -> float:
     return round(float(np.polyfit(x, y, 1)[0]), 9)
 
 
+class _Load:
+    """Batches that arrive as files side by side, and go when they are loaded.
+
+    As directories they would arrive whole, but Spark stops at one that goes while it lists them. So Spark may find one
+    of a batch's two files without the other, and what was committed when is told by rows, not by batches.
+    """
+
+    def __init__(self, job: Job, sales: Path, batch_rows: int) -> None:
+        self._job, self._sales, self._batch_rows = job, sales, batch_rows
+        self.arrived: list[float] = []
+        self._files: list[list[Path]] = []
+        self._removed = 0
+
+    def arrive(self) -> None:
+        """The next batch is there, written anew; old ones go."""
+        job, number = self._job, len(self.arrived)
+        batch = self._sales / batch_name(number % BATCHES)
+        drafts = [Path(shutil.copyfile(file, job.place / f"draft-{file.name}")) for file in sorted(batch.iterdir())]
+        self.arrived.append(time.time())
+        self._files.append([draft.rename(job.incoming / f"{number:06d}-{draft.name}") for draft in drafts])
+        while self._removed < sum(one.rows for one in job.done) // self._batch_rows - _KEPT:
+            for file in self._files[self._removed]:
+                file.unlink()
+            self._removed += 1
+
+    def wait(self) -> None:
+        """Until all that has arrived is in the table."""
+        since = time.monotonic()
+        while sum(one.rows for one in self._job.done) < len(self.arrived) * self._batch_rows:
+            self._job.look()
+            if time.monotonic() - since > _STALLED_SECONDS:
+                raise BenchmarkError(f"batches were not loaded for {_STALLED_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def committed(self) -> Numbers:
+        """When each batch was in the table."""
+        done = list(self._job.done)
+        rows = np.cumsum([one.rows for one in done])
+        wanted = self._batch_rows * np.arange(1, len(self.arrived) + 1)
+        return np.array([done[n].at for n in np.searchsorted(rows, wanted)])
+
+
 def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[str, Any]:
     """Run one cell."""
     params = cell.params
@@ -60,33 +103,25 @@ def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[
     changing = cell.arm == "soak_changes"
     stores = {"products": _copied(data.store(), place / "products")} if changing else {}
     job = Job(spark, data, place, params["memory"], stores=stores)
-    # Directories of old batches go while Spark lists them. A batch that it missed for that would not be accounted for.
-    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    arrived: list[float] = []
-    removed = 0
+    load = _Load(job, sales, params["batch_rows"])
     with job, MemoryCurve() as memory:
-        for number in range(params["warmup"]):
-            job.one(sales / batch_name(number % BATCHES), f"first-{number:06d}", anew=True)
-        for old in sorted(job.incoming.iterdir())[:-_KEPT]:
-            shutil.rmtree(old)
+        for _ in range(params["warmup"]):
+            load.arrive()
+            load.wait()
         with _changes(stores.get("products"), data.rows) as changes:
             began = time.time()
             for number in range(count):
                 _pause_until(began + number * pause, job)
-                arrived.append(job.arrive(sales / batch_name(number % BATCHES), f"batch-{number:06d}", anew=True))
-                while removed < len(job.done) - params["warmup"] - _KEPT:
-                    shutil.rmtree(job.incoming / f"batch-{removed:06d}")
-                    removed += 1
-            job.wait_for(params["warmup"] + count)
-    committed = np.array([one.at for one in job.done])
-    came = np.array(arrived)
+                load.arrive()
+            load.wait()
+    committed, came = load.committed(), np.array(load.arrived[params["warmup"] :])
     lags = committed[params["warmup"] :] - came
     took = committed[params["warmup"] :] - np.maximum(came, committed[params["warmup"] - 1 : -1])
     third = count // 3
     during = [n for n, at in enumerate(memory.times) if at >= began]
     sizes, times = [memory.sizes[n] for n in during], [memory.times[n] - began for n in during]
     return {
-        "rows_per_second": count * params["batch_rows"] / float(committed[-1] - arrived[0]),
+        "rows_per_second": count * params["batch_rows"] / float(committed[-1] - came[0]),
         "batch_seconds": float(np.median(took)),
         "batch_p99": _quantile(took, 0.99),
         "rows": count * params["batch_rows"],
@@ -97,7 +132,7 @@ def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[
         "pss_bytes": float(np.median(sizes)) if sizes else None,
         "pss_slope_bytes_an_hour": 3600 * slope(times, sizes),
         "memory_curve": _thinned(times, sizes),
-        "lag_curve": _thinned([at - began for at in arrived], lags.tolist()),
+        "lag_curve": _thinned((came - began).tolist(), lags.tolist()),
         "accounted": job.accounted(),
         "checksum": {},
         **changes,

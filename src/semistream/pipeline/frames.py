@@ -31,11 +31,11 @@ from semistream.pipeline.columns import (
 from semistream.pipeline.held import EXPIRED
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup
 from semistream.spark import enrich
+from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import Asked
 from semistream.spark.lookups import looked_up as several_looked_up
 from semistream.spark.prepare import Stream, prepare
-from semistream.spark.transports import spark_arrow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from semistream.contracts import MATCHED, UNMATCHED, JoinPlan
 from semistream.errors import SchemaError
+from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import Operator
-from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function, spark_arrow, unused_name
+from semistream.spark.transports import CARRIER, FOUND, keys_function, rows_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

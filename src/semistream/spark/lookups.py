@@ -21,19 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, blocks, bounded, offsets_of
+from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.frames import as_rows, quoted, spark_fields
 from semistream.spark.operator import Operator, Task, running
 from semistream.spark.prepare import Prepared
-from semistream.spark.transports import (
-    ROW,
-    BlockSize,
-    all_answers,
-    answers,
-    blocks,
-    offsets_of,
-    spark_arrow,
-    unused_name,
-)
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -145,9 +137,13 @@ def _function(
                     for new, old in zip(one.gives, plan.names, strict=True)
                 }
                 tasks.append(task)
-            size = BlockSize(tasks)
+            size = BlockSize(tasks, many=many)
+
+            def answered(block: pa.RecordBatch, most_bytes: int) -> pa.Array:
+                return _answered(block, lookups, tasks, most_bytes if many else None)
+
             for block in blocks(itertools.chain([first], arrays), schema, size):
-                yield size.saw(_answered(block, lookups, tasks, many=many))
+                yield from bounded(block, answered, tasks, size)
             stats = {one.status: task.finish() for one, task in zip(lookups, tasks, strict=True)}
             if reports is not None:
                 _report(reports, stats)
@@ -159,8 +155,10 @@ def _asked_names(operator: Operator) -> list[str]:
     return [*operator.on, *([operator.as_of.stream] if operator.as_of is not None else [])]
 
 
-def _answered(block: pa.RecordBatch, lookups: Sequence[Asked], tasks: Sequence[Task], *, many: bool) -> pa.Array:
-    """What all lookups have for the rows of a block."""
+def _answered(
+    block: pa.RecordBatch, lookups: Sequence[Asked], tasks: Sequence[Task], most_bytes: int | None
+) -> pa.Array:
+    """What all lookups have for the rows of a block; lists where one of them may have several (``most_bytes``)."""
     known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
     way = known.pop(_WAY).to_numpy(zero_copy_only=False).astype(bool)
     stays = known.pop(_STAYS).to_numpy(zero_copy_only=False).astype(bool) if _STAYS in known else np.zeros_like(way)
@@ -176,17 +174,18 @@ def _answered(block: pa.RecordBatch, lookups: Sequence[Asked], tasks: Sequence[T
             asked = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in asked]
         plan, rows = task.join.plan, len(way)
         batch = pa.RecordBatch.from_arrays([*asked, pa.array(np.arange(rows))], schema=plan.stream)
-        if one.many:
-            added, missing, source = all_answers(task.join.join([batch]), rows, plan, one.operator)
+        made = iter(task.join.join([batch]))
+        if one.many and most_bytes is not None:
+            added, missing, source = all_answers(made, rows, plan, one.operator, most_bytes)
             again = pa.array(source)
             known = {name: column.take(again) for name, column in known.items()}
             results = [column.take(again) for column in results]
             way, stays, owner = way[source], stays[source], owner[source]
         else:
-            added, missing = answers(task.join.join([batch]), rows, plan, one.operator)
+            added, missing = answers(made, rows, plan, one.operator)
         known |= zip(one.gives, added, strict=True)
         results += [*added, pa.array(~missing, mask=~way)]
         if one.leaves:
             way = way & (~missing | stays if one.unless_given_up else ~missing)
     struct = pa.StructArray.from_arrays(results, [f"c{i}" for i in range(len(results))])
-    return pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct) if many else struct
+    return struct if most_bytes is None else pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct)

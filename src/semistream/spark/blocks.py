@@ -1,0 +1,162 @@
+"""Keys asked for in blocks, and their answers in order, however the join gives them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.budget import format_bytes
+from semistream.contracts import JoinPlan
+from semistream.errors import FanOutError
+from semistream.spark.columns import fitted, spark_arrow
+from semistream.spark.operator import Operator, Task
+
+ROW = "__row"
+_MOST_BLOCK_ROWS = 1 << 17
+_LEAST_BLOCK_ROWS = 10_000
+_ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
+
+
+class TooManyAnswersError(Exception):
+    """The rows of a block have more matches than can be held at once."""
+
+
+class BlockSize:
+    """How many rows are asked for at once: their answers, held until they are in order, take a small share of memory.
+
+    The first block goes by the width of a whole row of the master, those after it by the answers that were seen.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
+        self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
+        self._row = sum(task.join.store.row_bytes for task in tasks if task.operator.columns)
+        self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
+
+    @property
+    def rows(self) -> int:
+        """Of the next block."""
+        return max(self._least, min(_MOST_BLOCK_ROWS, int(self._share / (64 + self._row))))
+
+    def most_bytes(self, rows: int) -> int:
+        """That the answers to so many rows may take."""
+        return max(4 * self._share, _ONE_ROW_BYTES if rows == 1 else 0)
+
+    def saw(self, answer: pa.Array) -> pa.Array:
+        """Note the width of an answer, and give it back."""
+        self._row = answer.nbytes / max(1, len(answer))
+        return answer
+
+
+def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
+    """The keys in blocks with row numbers: small arrays are put together, large ones cut."""
+    parts: list[tuple[pa.Array, ...]] = []
+    rows = 0
+    for item in arrays:
+        part = item if isinstance(item, tuple) else (item,)
+        start = 0
+        while start < len(part[0]):
+            piece = tuple(array.slice(start, size.rows - rows) for array in part)
+            parts.append(piece)
+            start += len(piece[0])
+            rows += len(piece[0])
+            if rows >= size.rows:
+                yield _block(parts, rows, schema)
+                parts, rows = [], 0
+    if parts:
+        yield _block(parts, rows, schema)
+
+
+def _block(parts: list[tuple[pa.Array, ...]], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
+
+
+def bounded(
+    block: pa.RecordBatch, answer: Callable[[pa.RecordBatch, int], pa.Array], tasks: Sequence[Task], size: BlockSize
+) -> Iterator[pa.Array]:
+    """Answers to a block; where they are too many to be held at once, to one half after the other."""
+    before = [task.join.stats.copy() for task in tasks]
+    try:
+        made = answer(block, size.most_bytes(block.num_rows))
+    except TooManyAnswersError:
+        if block.num_rows == 1:
+            stores = ", ".join(task.operator.store for task in tasks)
+            raise FanOutError(
+                f"one row has more than {format_bytes(size.most_bytes(1))} of matches in {stores}; use "
+                "multiple='first', or a master with fewer rows a key"
+            ) from None
+        for task, stats in zip(tasks, before, strict=True):
+            task.join.stats.put_back(stats)
+    else:
+        yield size.saw(made)
+        return
+    half = block.num_rows // 2
+    yield from bounded(block.slice(0, half), answer, tasks, size)
+    yield from bounded(block.slice(half), answer, tasks, size)
+
+
+def answers(
+    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator
+) -> tuple[list[pa.Array], Any]:
+    """The master's columns for each row of a block, in order, and which rows have no match."""
+    found, added = _found(batches, plan)
+    place = np.full(rows, -1, np.int64)
+    place[found] = np.arange(len(found))
+    return _taken(added, place, operator)
+
+
+def all_answers(
+    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator, most_bytes: int
+) -> tuple[list[pa.Array], Any, Any]:
+    """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
+
+    Raises `TooManyAnswersError` when they take more than ``most_bytes``.
+    """
+    found, added = _found(batches, plan, most_bytes)
+    lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
+    owner = np.concatenate([found, lonely])
+    order = np.argsort(owner, kind="stable")
+    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
+    return *_taken(added, source, operator), owner[order]
+
+
+def offsets_of(owner: Any, rows: int) -> pa.Array:
+    """Where the entries of each row begin, in a list of entries in the order of their rows."""
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
+    return pa.array(offsets)
+
+
+def _found(
+    batches: Iterator[pa.RecordBatch], plan: JoinPlan, most_bytes: int | None = None
+) -> tuple[Any, list[pa.Array]]:
+    """Numbers of the rows that matched, and the master's columns beside each."""
+    parts, held = [], 0
+    for batch in batches:
+        parts.append(batch)
+        held += batch.nbytes
+        if most_bytes is not None and held > most_bytes:
+            batches.close()  # type: ignore[attr-defined] # the join's output is a generator
+            raise TooManyAnswersError
+    table = pa.Table.from_batches(parts, plan.output)
+    kinds = [spark_arrow(plan.output.field(name).type) for name in plan.names]
+    added = [fitted(table.column(n).combine_chunks(), kind) for n, kind in zip(plan.names, kinds, strict=True)]
+    return table.column(len(plan.stream) - 1).to_numpy(), added
+
+
+def _taken(added: list[pa.Array], source: Any, operator: Operator) -> tuple[list[pa.Array], Any]:
+    missing = source < 0
+    places = pa.array(source, mask=missing)
+    taken = [_default(c.take(places), missing, n, operator) for c, n in zip(added, operator.names, strict=True)]
+    return taken, missing
+
+
+def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
+    value = operator.defaults.get(name)
+    if value is None:
+        return column
+    return pc.if_else(pa.array(missing), pa.scalar(value, column.type), column)
