@@ -129,12 +129,16 @@ class Query:
             if progress.batchId > self.seen and progress.numInputRows:
                 self.seen, self.last_batch = progress.batchId, time.monotonic()
                 batches.append((progress.numInputRows, progress.durationMs["triggerExecution"] / 1000))
-        rows = sum(count for count, _ in batches)
+        rows = self._rows()
         arrived, done = list(self.arrivals.times), rows // self.settings.rows_per_file
         behind = max(0, len(arrived) - done)
         waiting = time.monotonic() - arrived[done] if behind else 0.0
         show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, self._stats()))
         return rows
+
+    def _rows(self) -> int:
+        """Rows that are through."""
+        return sum(count for count, _ in self.outcome.batches)
 
     def _stats(self) -> Stats | None:
         return None
@@ -174,6 +178,7 @@ class Load(Query):
 
     def _told(self, decision: Decision) -> None:
         number = decision.writes.batch
+        self.last_batch = time.monotonic()
         self.outcome.replayed += number in self.decided
         self.decided[number] = decision
 
@@ -182,6 +187,10 @@ class Load(Query):
         if isinstance(self._work.error, SemistreamError):
             raise self._work.error
         super()._check()
+
+    def _rows(self) -> int:
+        """By the decisions: Spark tells of no rows in a batch that comes again, nor of one that it was stopped in."""
+        return sum(one.counts["rows_in"] for one in list(self.decided.values()))
 
     def _stats(self) -> Stats:
         """The sales and their products, by the decisions of all batches."""
