@@ -275,7 +275,7 @@ def test_rows_that_wait_in_an_abandoned_stream_do_not_turn_up_in_the_next(
 @pytest.mark.parametrize(
     "shape", ["fixed", *(pytest.param(shape, marks=pytest.mark.long) for shape in ("text", "hashed"))]
 )
-@pytest.mark.parametrize("part", ["tables", "header"])
+@pytest.mark.parametrize("part", ["tables", pytest.param("header", marks=pytest.mark.long)])
 def test_damaged_cache_memory_never_gives_wrong_rows(shape: str, part: str) -> None:
     """In a process of its own, since a fault here may end it; see tests/joins/damaged_cache.py."""
     said = subprocess.run(

@@ -100,6 +100,7 @@ def test_the_same_batch_three_times(spark: SparkSession, place: Path) -> None:
     assert_same_rows(table_at(place), model())
 
 
+@pytest.mark.long  # tests/spark/test_faults.py and tests/pipeline/test_crashes.py kill drivers every time
 def test_killed_between_the_table_and_sparks_commit(spark: SparkSession, place: Path) -> None:
     root = Path(__file__).parents[2]
     said = place / "said"

@@ -87,8 +87,18 @@ class TestRefresh:
         # A store object of an old version is brought up to date; only master_version= fixes it.
         assert column(enrich(batch, store, on="id").toArrow(), "price") == [1.5, 50.0]
 
-    @pytest.mark.parametrize("text", [False, True], ids=["fixed width", "text"])
-    @TRANSPORTS
+    @pytest.mark.parametrize(
+        "transport, text",
+        [
+            pytest.param(way, text, id=f"{way}-{'text' if text else 'fixed width'}", marks=marks)
+            for way, text, marks in (
+                ("rows", True, []),
+                ("keys", False, []),
+                ("rows", False, [pytest.mark.long]),
+                ("keys", True, [pytest.mark.long]),
+            )
+        ],
+    )
     def test_only_changed_keys_leave_the_cache(
         self, spark: SparkSession, tmp_path: Path, transport: str, text: bool
     ) -> None:
