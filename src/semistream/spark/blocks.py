@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
-from semistream.contracts import JoinPlan
+from semistream.contracts import Join, JoinPlan
 from semistream.errors import FanOutError
 from semistream.spark.columns import fitted, spark_arrow
 from semistream.spark.operator import Operator, Task
@@ -52,7 +52,7 @@ class BlockSize:
 
 
 def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
-    """The keys in blocks with row numbers: small arrays are put together, large ones cut."""
+    """The keys in blocks: small arrays are put together, large ones cut."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
     for item in arrays:
@@ -64,15 +64,21 @@ def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterato
             start += len(piece[0])
             rows += len(piece[0])
             if rows >= size.rows:
-                yield _block(parts, rows, schema)
+                yield _block(parts, schema)
                 parts, rows = [], 0
     if parts:
-        yield _block(parts, rows, schema)
+        yield _block(parts, schema)
 
 
-def _block(parts: list[tuple[pa.Array, ...]], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+def _block(parts: list[tuple[pa.Array, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(rows))], schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def asked(join: Join, columns: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+    """What a join answers to these columns; the last of its stream's columns tells which row an answer is for."""
+    numbers = pa.array(np.arange(len(columns[0])))
+    return iter(join.join([pa.RecordBatch.from_arrays([*columns, numbers], schema=join.plan.stream)]))
 
 
 def bounded(

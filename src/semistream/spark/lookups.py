@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, blocks, bounded, offsets_of
+from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.frames import as_rows, quoted, spark_fields
 from semistream.spark.operator import Operator, Task, running
@@ -84,8 +84,8 @@ def looked_up(
     kind: Any = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
-    asked = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
-    found = as_rows(df, inputs[0]).withColumn(held, asked)
+    all_found = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
+    found = as_rows(df, inputs[0]).withColumn(held, all_found)
     if many:
         found = found.withColumn(held, F.explode(held))
     # In SQL: every call of a function is a trip to the JVM.
@@ -122,14 +122,13 @@ def _function(
         first = next(arrays, None)
         if first is None:
             return
-        row = unused_name(ROW, inputs)
-        schema = pa.schema([*((n, a.type) for n, a in zip(inputs, first, strict=True)), (row, pa.int64())])
+        schema = pa.schema([(n, a.type) for n, a in zip(inputs, first, strict=True)])
         kinds = {field.name: field.type for field in schema}
         with ExitStack() as stack:
             tasks = []
             for one in lookups:
-                asked = [*zip(_asked_names(one.operator), (kinds[name] for name in one.asks), strict=True)]
-                stream = pa.schema([*asked, (ROW, pa.int64())])
+                columns = zip(_asked_names(one.operator), (kinds[name] for name in one.asks), strict=True)
+                stream = pa.schema([*columns, (ROW, pa.int64())])
                 task = stack.enter_context(running(one.operator, stream, "inner", among=len(lookups)))
                 plan = task.join.plan
                 kinds |= {
@@ -165,16 +164,15 @@ def _answered(
     results: list[pa.Array] = []
     owner = np.arange(block.num_rows)  # the block's row that each row comes from
     for one, task in zip(lookups, tasks, strict=True):
-        asked = [known[name] for name in one.asks]
+        keys = [known[name] for name in one.asks]
         if one.refuses_null:
-            for key in asked[: len(one.operator.on)]:
+            for key in keys[: len(one.operator.on)]:
                 if key.null_count:
                     way = way & key.is_valid().to_numpy(zero_copy_only=False)
         if not way.all():
-            asked = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in asked]
+            keys = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in keys]
         plan, rows = task.join.plan, len(way)
-        batch = pa.RecordBatch.from_arrays([*asked, pa.array(np.arange(rows))], schema=plan.stream)
-        made = iter(task.join.join([batch]))
+        made = asked(task.join, keys)
         if one.many and most_bytes is not None:
             added, missing, source = all_answers(made, rows, plan, one.operator, most_bytes)
             again = pa.array(source)

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import SchemaError
-from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, blocks, bounded, offsets_of
+from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.operator import Operator, running
 from semistream.spark.shedding import nothing_came, shedding
@@ -83,9 +82,9 @@ def keys_function(
             return
         parts = first if isinstance(first, tuple) else (first,)
         row = unused_name(ROW, [*names, *operator.columns])
-        schema = pa.schema([*((n, a.type) for n, a in zip(names, parts, strict=True)), (row, pa.int64())])
+        schema = pa.schema([(n, a.type) for n, a in zip(names, parts, strict=True)])
         how = "semi" if operator.how in ("semi", "anti") else "inner"
-        with running(operator, schema, how) as task:
+        with running(operator, schema.append(pa.field(row, pa.int64())), how) as task:
             if not many and not operator.one_match(task.join.store) and how == "inner":
                 raise SchemaError(
                     f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
@@ -117,8 +116,7 @@ def keys_function(
 def _looked_up(join: Join, block: pa.RecordBatch, operator: Operator, most_bytes: int | None) -> pa.Array:
     """The answer for each row of a block, in order; a list of them where a row may have several (``most_bytes``)."""
     plan, rows = join.plan, block.num_rows
-    numbered = block.set_column(block.num_columns - 1, block.schema.names[-1], pa.array(np.arange(rows)))
-    made = iter(join.join([numbered]))
+    made = asked(join, block.columns)
     if most_bytes is None or operator.how not in ("left", "inner"):
         columns, missing = answers(made, rows, plan, operator)
         return _struct(columns, ~missing)
