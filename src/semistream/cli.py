@@ -215,8 +215,15 @@ def vacuum(
 
 @app.command(rich_help_panel="Streams")
 def reconcile(
-    shed: Annotated[Path, typer.Argument(metavar="SHED_DIR", help="The directory that Shed(to=...) named.")],
-    to: Annotated[Path, typer.Option("--to", help="The Delta table that the stream writes to.")],
+    shed: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SHED_DIR|PIPELINE.toml", help="The directory that Shed(to=...) named, or a pipeline's file."
+        ),
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The Delta table that the stream writes to; a pipeline knows its own.")
+    ] = None,
     master: Annotated[
         Path | None, typer.Option("--master", help="The store.", show_default="where it was when rows were shed")
     ] = None,
@@ -231,10 +238,21 @@ def reconcile(
 ) -> None:
     """Join the rows that were shed and load them, each once, however often this is run or killed.
 
-    Example: [cyan]semistream reconcile shed --master products --to sales --checkpoint checkpoint[/]
+    [bold]Examples[/]
+
+    [cyan]semistream reconcile shed --master products --to sales --checkpoint checkpoint[/]
+
+    [cyan]semistream reconcile sales.toml[/]
     """
     from semistream.sinks import reconcile as load
 
+    if shed.suffix == ".toml":
+        if to or master or checkpoint or latest or remove:
+            raise ArgumentError(f"{shed} says where everything is; leave the options out")
+        pipelines.reconcile(shed)
+        return
+    if to is None:
+        raise ArgumentError("say by --to which Delta table the stream writes to")
     with progress_bars() as progress:
         done = load(
             shed,

@@ -1,4 +1,7 @@
-"""The driver that tests kill: runs the shop's pipeline once over what has arrived. Usage: driver.py ROOT [SECONDS]."""
+"""The driver that tests kill: runs the shop's pipeline once over what has arrived.
+
+Usage: driver.py ROOT [SECONDS | reconcile]
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from semistream.pipeline import ledger
 from semistream.spark.session import local_session
 from tests.pipeline.faults import plant
-from tests.pipeline.shop import Shop
+from tests.pipeline.shop import TOO_FAST, Shop
 
 if __name__ == "__main__":
     plant()
@@ -22,7 +25,9 @@ if __name__ == "__main__":
     )
     session.sparkContext.setLogLevel("OFF")
     shop = Shop(Path(sys.argv[1]))
-    if len(sys.argv) > 2:  # until it is killed, or so many seconds have passed
+    if sys.argv[2:] == ["reconcile"]:
+        shop.pipeline(shed=TOO_FAST).reconcile(session)
+    elif len(sys.argv) > 2:  # until it is killed, or so many seconds have passed
         running = shop.pipeline().start(session)
         running.wait(float(sys.argv[2]))
         running.stop()

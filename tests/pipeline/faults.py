@@ -62,8 +62,8 @@ def no_ledger_check(patch: Patch) -> None:
         self._path(kind, number).unlink(missing_ok=True)
         keep(self, kind, number, decision)
 
-    def run(self: Batches, frame: DataFrame, job: batch.Job, *, retried: int | None = None) -> Decision:
-        decision = self._decide(frame, job, time.time(), retried)
+    def run(self: Batches, frame: DataFrame, job: batch.Job, *, again: str = "", share: float = 1.0) -> Decision:
+        decision = self._decide(frame, job, time.time(), again, share)
         self.ledger.decide(job.kind, job.number, decision)
         self.carry_out(decision)
         return decision
@@ -138,9 +138,9 @@ def swallowed_exception(patch: Patch) -> None:
     """A batch that fails returns as if it had not, and Spark counts it as done."""
     run = Batches.run
 
-    def quiet(self: Batches, frame: DataFrame, job: batch.Job, *, retried: int | None = None) -> Decision:
+    def quiet(self: Batches, frame: DataFrame, job: batch.Job, **more: Any) -> Decision:
         with suppress(CrashError):
-            return run(self, frame, job, retried=retried)
+            return run(self, frame, job, **more)
         last = self.ledger.newest()
         assert last is not None
         return last

@@ -34,7 +34,6 @@ def store(tmp_path: Path) -> MasterStore:
         ({"max_rows_per_second": float("inf")}, "max_rows_per_second=inf"),
         ({"max_rows_per_second": "fast"}, "max_rows_per_second='fast'"),
         ({"max_rows_per_second": True}, "max_rows_per_second=True"),
-        ({"to": None}, "to=None.*give to= a directory.*reconcile"),
         ({"to": ""}, "to=''"),
         ({"to": 5}, "to=5"),
         ({"to": "s3://bucket/shed"}, "'s3://bucket/shed' is remote"),
@@ -61,6 +60,7 @@ def test_public_and_frozen(tmp_path: Path) -> None:
     "arguments, kind, words",
     [
         ({"shed": "topw"}, ArgumentError, r"shed='topw' must be a semistream.Shed, for example Shed\('topw'"),
+        ({"shed": Shed("topw")}, ArgumentError, "to=None.*give to= a directory.*reconcile"),
         ({"shed": Shed("topw", to="x"), "how": "anti"}, ArgumentError, "'topw'.*how='anti'.*'keep_w' or 'sample_w'"),
         (
             {"shed": Shed("keep_w", to="x"), "on": None, "condition": Band("quantity", "price", 1.0, 1.0)},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -272,3 +274,26 @@ def test_two_versions_at_once(operator: Make, store: MasterStore, application: s
     assert_same_rows(result, model_join(left, content(store), "id"))
     assert_same_rows(joined(old, left)[0], model_join(left, content(store), "id"))
     assert_same_rows(joined(new, left)[0], model_join(left, content(newer), "id"))
+
+
+def test_what_a_killed_driver_leaves_goes_with_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shared, "_SHARED_MEMORY", tmp_path)
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom semistream.spark import shared\n"
+        "shared._SHARED_MEMORY = Path(sys.argv[1])\nshared.mark_driver('app-1')\n"
+        "(Path(sys.argv[1]) / f\"{shared.file_prefix('app-1')}-abc-cache\").write_bytes(b'rows')\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "ready\n"
+        other = tmp_path / f"{shared.file_prefix('app-2')}-abc-cache"  # of an application whose driver is elsewhere
+        other.touch()
+        shared.remove_stale()
+        assert len(list(tmp_path.iterdir())) == 3  # it lives
+    finally:
+        driver.kill()
+        driver.communicate()
+    shared.remove_stale()
+    assert list(tmp_path.iterdir()) == [other]

@@ -47,6 +47,9 @@ def run(
     figures: Annotated[
         str | None, typer.Option("--figures", help="Some figures, separated by commas.", show_default="all")
     ] = None,
+    arms: Annotated[
+        str | None, typer.Option("--arms", help="Some joins of them, separated by commas.", show_default="all")
+    ] = None,
     rows: Annotated[
         int | None,
         typer.Option("--rows", help="Rows of the largest R; budgets follow.", show_default="by suite, see list"),
@@ -67,6 +70,8 @@ def run(
     [cyan]semistream lab run meshjoin[/]
 
     [cyan]semistream lab run moij --full --figures 7a,7c --repetitions 3 --data /mnt/large[/]
+
+    [cyan]semistream lab run sweep --full --figures 4 --arms sweep,moij[/]
     """
     from rich.console import Console
 
@@ -76,7 +81,6 @@ def run(
     from semistream.lab.papers.runs import LabRun
     from semistream.lab.running import run_cells
 
-    chosen = tuple(part.strip() for part in figures.split(",") if part.strip()) if figures else ()
     runs = [
         LabRun(
             name,
@@ -84,7 +88,8 @@ def run(
             data=data or default_directory(),
             scale="quick" if quick else "full",
             repetitions=repetitions,
-            figures=chosen,
+            figures=_listed(figures),
+            arms=_listed(arms),
             direct=direct,
             rows=rows,
         )
@@ -92,6 +97,10 @@ def run(
     ]
     for one in runs:
         run_cells(one, one.cells, one.prepare, write_page, Console(stderr=True))
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 @lab.command()

@@ -1,4 +1,4 @@
-"""`semistream run`, `check`, `status` and `retry`: pipelines on the command line."""
+"""`semistream run`, `check`, `status`, `retry` and `reconcile`: pipelines on the command line."""
 
 from __future__ import annotations
 
@@ -93,6 +93,17 @@ def retry(file: File) -> None:
     )
 
 
+def reconcile(file: Path) -> None:
+    """Send the shed rows of a pipeline through its steps; `semistream reconcile` calls it for a pipeline's file."""
+    from semistream.pipeline.file import load
+
+    done = load(file).reconcile()
+    if done is None:
+        print("no shed rows")
+        return
+    print(f"{done.counts['reconciled']:,} shed rows sent through the steps, {done.counts['enriched']:,} loaded")
+
+
 def _tell(decision: Decision) -> None:
     counts = decision.counts
     rate = counts["rows_in"] / max(1e-9, decision.seconds)
@@ -104,4 +115,4 @@ def _show(decision: Decision) -> None:
     from semistream.lab.terminal import show_table
     from semistream.pipeline.ledger import COUNTS
 
-    show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals[name]:,}"] for name in COUNTS])
+    show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals.get(name, 0):,}"] for name in COUNTS])

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import shutil
 import time
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -65,13 +66,16 @@ class Batches:
         self.warehouse = warehouse
         self.seen = seen
 
-    def run(self, frame: DataFrame, job: Job, *, retried: int | None = None) -> Decision:
-        """Do a batch, or finish it, or find that it is done; ``retried`` rows of it are those that were unmatched."""
+    def run(self, frame: DataFrame, job: Job, *, again: str = "", share: float = 1.0) -> Decision:
+        """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
+
+        Rows that come ``again`` are "retried" (all that were unmatched) or "reconciled" (all that were shed).
+        """
         decision = self.ledger.decided(job.kind, job.number)
         if decision is None:
             self.ledger.check_not_moved(job.kind, job.number)
             started = time.time()
-            decision = self._decide(frame, job, started, retried)
+            decision = self._decide(frame, job, started, again, share)
             self.ledger.decide(job.kind, job.number, decision)
         self.carry_out(decision)
         shutil.rmtree(self.ledger.root / "staging" / job.label, ignore_errors=True)
@@ -79,17 +83,19 @@ class Batches:
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
-    def _decide(self, frame: DataFrame, job: Job, started: float, retried: int | None) -> Decision:
+    def _decide(self, frame: DataFrame, job: Job, started: float, again: str, share: float) -> Decision:
         versions = self.ledger.pin(job.kind, job.number, self.shape.newest_versions(self.seen))
         reach("after_pin")
         before = self.ledger.newest()
         staging = self.ledger.staging(job.label)
-        held = Held(before.held if before else (), self.shape.lookups, self.shape.original)
+        held = Held(before.held if before else (), self.shape.lookups, self.shape.carried)
         stores = {one.name: MasterStore.open(one.store, versions[one.name]) for one in self.shape.lookups}
         released = held.release(stores, before.masters if before else {}, started, staging)
-        rows_in, staged = self._compute(frame, self.shape.reading(stores), job, versions, released, started)
+        shape = self.shape.reading(stores)
+        begun = shape.begun(frame, versions, share, (uuid.UUID(job.query).int, job.number), again)
+        rows_in, staged = self._compute(begun, frame, shape, job, versions, released, started)
         reach("after_staging")
-        came = {"rows_in": rows_in - (retried or 0), "released": released.rows, "retried": retried or 0}
+        came = {**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}
         counts = _counts(came, staged)
         try:
             self._check(job, counts, staged)
@@ -110,7 +116,7 @@ class Batches:
                 segments += [new_segment(master, *self._keep(file)) for file in files]
         segments = [self._kept_segment(segment) for segment in segments]
         seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
-        writes = self._writes(facts, staged, replace=retried is not None)
+        writes = self._writes(facts, staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
             sync_directory(directory)
@@ -129,15 +135,21 @@ class Batches:
         )
 
     def _compute(
-        self, frame: DataFrame, shape: Shape, job: Job, versions: dict[str, int], released: Released, started: float
+        self,
+        frame: DataFrame,
+        source: DataFrame,
+        shape: Shape,
+        job: Job,
+        versions: dict[str, int],
+        released: Released,
+        started: float,
     ) -> tuple[int, Staged]:
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        seen, source = Observation("rows"), frame
+        seen = Observation("rows")
         frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
-        frame = shape.begun(frame)
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)
@@ -178,15 +190,19 @@ class Batches:
                     f"min_match_rate={one.min_match_rate:g} asks for more; nothing of it is written"
                 )
 
-    def _writes(self, facts: list[StagedFile], staged: Staged, *, replace: bool) -> tuple[Write, ...]:
+    def _writes(self, facts: list[StagedFile], staged: Staged, again: str) -> tuple[Write, ...]:
         shape = self.shape
-        unmatched, quarantined = staged.files.get(names.UNMATCHED, []), staged.files.get(names.QUARANTINE, [])
-        writes = [Write(shape.table, tuple(_relative(facts)), shape.facts)]
-        if shape.unmatched is not None:
-            kind: Any = "replace" if replace else "append"
-            writes.append(Write(shape.unmatched_table, tuple(_relative(unmatched)), shape.unmatched, kind))
-        writes.append(Write(shape.quarantine_table, tuple(_relative(quarantined)), shape.quarantine))
-        return tuple(writes)
+        files = {
+            shape.table: facts,
+            shape.unmatched_table: staged.files.get(names.UNMATCHED, []),
+            shape.shed_table: staged.files.get(names.SHED, []),
+            shape.quarantine_table: staged.files.get(names.QUARANTINE, []),
+        }
+        emptied = {"retried": shape.unmatched_table, "reconciled": shape.shed_table}.get(again)
+        return tuple(
+            Write(table, tuple(_relative(files[table])), schema, "replace" if table == emptied else "append")
+            for table, schema in shape.tables.items()
+        )
 
     def _totals(self, before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
         known = before.totals if before else {}
@@ -194,6 +210,7 @@ class Batches:
         # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
         totals["held"] = known.get("held", 0) + counts["held"] - counts["released"]
         totals["unmatched"] = known.get("unmatched", 0) + counts["unmatched"] - counts["retried"]
+        totals["shed"] = known.get("shed", 0) + counts["shed"] - counts["reconciled"]
         return totals
 
     def _keep(self, file: StagedFile) -> tuple[str, int, int]:
@@ -243,7 +260,7 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
         "enriched": rows.get(FACT, 0),
         "unmatched": sum(rows.get(route, 0) for route in (names.UNMATCHED, names.DROPPED, names.FAILED)),
         "held": sum(number for route, number in rows.items() if route.startswith(f"{names.HELD}:")),
-        "shed": 0,
+        "shed": rows.get(names.SHED, 0),
         "quarantined": rows.get(names.QUARANTINE, 0),
         "duplicates": rows.get(names.DUPLICATE, 0),
         "filtered": rows.get(names.FILTERED, 0),

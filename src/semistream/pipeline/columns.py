@@ -8,9 +8,10 @@ REASON = "_ss_reason"
 SOURCE = "_ss_source"  # the file it came from
 BROKEN = "_ss_broken"  # the text of a record that could not be read
 RECORD = "_ss_record"  # a quarantined row as text
+TOO_MANY = "_ss_too_many"  # marks the rows that a batch sheds
 IDENTITY = "_ss_row"  # numbers input rows, where a lookup may give several rows for one
 
-UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED = (
+UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED, SHED = (
     "unmatched",
     "held",
     "duplicate",
@@ -18,6 +19,7 @@ UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED = (
     "quarantine",
     "dropped",
     "failed",
+    "shed",
 )
 
 

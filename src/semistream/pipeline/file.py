@@ -44,6 +44,7 @@ from semistream.pipeline.checks import StepError
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
+from semistream.shedding import Shed
 from semistream.sinks.warehouse import Warehouse
 
 _TOP = (
@@ -58,9 +59,11 @@ _TOP = (
     "step",
     "sink",
     "dimensions",
+    "shed",
 )
 _STEPS = ("lookup", "assign_keys", "compute", "keep", "deduplicate", "select")
 _SINKS = ("delta", "postgres", "parquet")
+_SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?")
 _KEY = re.compile(r"\s*(?:\"([^\"]+)\"|'([^']+)'|([\w-]+))\s*=")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -114,16 +117,18 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
             raise PipelineFileError(f"{place} has no {word!r}; it needs source, sink and state")
     steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
     table, sink = _sink(body["sink"], lines, place.parent / str(body["state"]))
-    simple = {
+    settings: dict[str, Any] = {
         word: body[word]
         for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
         if word in body
     }
     dimensions = {name: place.parent / str(store) for name, store in body.get("dimensions", {}).items()}
+    if "shed" in body:
+        settings["shed"] = _shed(body["shed"], lines)
     read = _source(body["source"], lines)
     try:
         made = Pipeline(
-            read, steps, sink, table=table, state=place.parent / body["state"], dimensions=dimensions, **simple
+            read, steps, sink, table=table, state=place.parent / body["state"], dimensions=dimensions, **settings
         )
         made.check()
     except StepError as error:
@@ -181,6 +186,18 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     except SemistreamError as error:
         word = next((word for word in words if f"{word}=" in str(error)), kind)
         raise lines.error("step", number, word, str(error)) from error
+
+
+def _shed(body: Any, lines: _Lines) -> Shed:
+    given = _table(body)
+    _known(given, _SHED, lines, "shed", 0, "shed")
+    if "strategy" not in given:
+        raise lines.error("shed", 0, "", 'shed needs a strategy, such as strategy = "topw"')
+    try:
+        return Shed(**given)
+    except SemistreamError as error:
+        word = next((word for word in _SHED if f"{word}=" in str(error)), "strategy")
+        raise lines.error("shed", 0, word, str(error)) from error
 
 
 def _table(value: Any) -> dict[str, Any]:

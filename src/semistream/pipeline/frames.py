@@ -23,6 +23,8 @@ from semistream.pipeline.columns import (
     QUARANTINE,
     REASON,
     ROUTE,
+    SHED,
+    TOO_MANY,
     UNMATCHED,
     asked_columns,
     status_column,
@@ -80,6 +82,15 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
     route = F.expr(f"CASE WHEN {REASON} IS NOT NULL THEN '{QUARANTINE}' END")
     changed = {name: F.expr(expression) for name, expression in cut.items()}
     return frame.withColumn(REASON, reason).withColumns({**changed, ROUTE: route})
+
+
+def shed(frame: DataFrame) -> DataFrame:
+    """Rows that are too many leave, where a batch has such."""
+    from pyspark.sql import functions as F
+
+    if TOO_MANY not in frame.columns:
+        return frame
+    return _leave(frame, F.coalesce(F.col(TOO_MANY), F.lit(False)), SHED, F.lit(None).cast("string"))
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,7 @@ def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports
                 tuple(columns.values()),
                 given,
                 status_column(one.number),
-                leaves=step.on_miss in _ROUTES,
+                leaves=step.leaves,
                 unless_given_up=step.on_miss == "hold" and step.then == "null",
                 refuses_null=step.on_null == "quarantine",
             )
@@ -168,7 +179,7 @@ def _ways(one: Numbered) -> list[_Way]:
         for name in step.on:
             reason = F.lit(f"{name} is NULL, the key of {step.name}")
             ways.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
-    if step.on_miss not in _ROUTES:
+    if not step.leaves:
         return ways
     missed = ~F.col(status_column(one.number))
     asked = [F.col(quoted(name)).cast("string") for name in step.on]

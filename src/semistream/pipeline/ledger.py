@@ -4,7 +4,7 @@
     owner.json            whose state this is: the pipeline's name and the id of Spark's query
     pins/000000012.json   the version of every master that batch 12 reads, the same on replay
     batches/…12.json      the decision on batch 12: every file it wrote, and for which table; a redo log
-    side/000000003.json   the same for work outside of Spark's batches: retries, and held rows released at rest
+    side/000000003.json   the same for work outside of Spark's batches: rows sent again, held ones released at rest
     held/, staging/       rows that wait for their master row; files of batches that are not decided yet
     former/               pins and decisions of queries that were replaced; the last one still tells what is held
 
@@ -31,7 +31,7 @@ from semistream.stores.manifest import sync_directory
 
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 # Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
-CAME = ("rows_in", "released", "retried")
+CAME = ("rows_in", "released", "retried", "reconciled")
 WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")
 COUNTS = (*CAME, *WENT)
 
@@ -62,6 +62,11 @@ class Decision:
     seconds: float = 0.0
     decided_at: float = 0.0
     sequence: int = 0  # of all decisions, whatever their kind
+
+    @property
+    def begun(self) -> float:
+        """When the batch began, in seconds since 1970."""
+        return self.decided_at - self.seconds
 
     def to_json(self) -> dict[str, Any]:
         """For the ledger."""
@@ -265,6 +270,11 @@ class Ledger:
         """The last decision of each kind, in the order in which they were made: what a crash may have cut short."""
         found = [self.decided(kind, number) for kind in ("batches", "side") if (number := self.last(kind)) is not None]
         return sorted((one for one in found if one is not None), key=lambda one: one.sequence)
+
+    def before(self, number: int, most: int) -> list[Decision]:
+        """The decisions on the batches before one, the newest first; at most so many."""
+        found = (self.decided("batches", one) for one in range(number - 1, max(-1, number - 1 - most), -1))
+        return [one for one in found if one is not None]
 
     def next_side(self) -> int:
         """The number of the next work outside of Spark's batches."""

@@ -24,9 +24,13 @@ from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
 from semistream.pipeline.ledger import Decision, Ledger, check_state
 from semistream.pipeline.order import SEEN, Asked, Share, described, divide, ordered
+from semistream.pipeline.relief import MOST_SECONDS, Relief
 from semistream.pipeline.running import Running, Told
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
+from semistream.shedding import Shed
+from semistream.shedding._shedder import memory_of
+from semistream.shedding.settings import checked
 from semistream.sinks import ForeignCheckpointError, query_of
 from semistream.sinks._marks import check_app
 from semistream.stores import MasterStore
@@ -57,6 +61,7 @@ class Pipeline:
         dimensions: Mapping[str, str | os.PathLike[str]] | None = None,
         trigger: str | None = None,
         new_columns: str = "refuse",
+        shed: Shed | None = None,
     ) -> None:
         """Declare a pipeline; nothing happens yet.
 
@@ -66,7 +71,9 @@ class Pipeline:
         is for all lookups together. Rows in which a ``required`` column is NULL are bad; a batch with a larger share
         of bad rows than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
         stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
-        "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore").
+        "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows that are
+        too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or those for which
+        a batch would take longer than ``trigger`` (10 seconds without one).
         """
         self.source = source
         self.steps = list(steps)
@@ -80,6 +87,7 @@ class Pipeline:
         self.dimensions = {key: Path(value) for key, value in (dimensions or {}).items()}
         self.trigger = trigger
         self.new_columns = new_columns
+        self.shed = None if shed is None else checked(shed, own_place=False)
         check_state(self.state)
         if trigger is not None:
             seconds_of(trigger, "trigger")
@@ -92,6 +100,15 @@ class Pipeline:
     def checkpoint(self) -> Path:
         """Spark's checkpoint."""
         return self.state / "checkpoint"
+
+    @property
+    def most_seconds(self) -> float:
+        """How long a batch should take at most, where rows may be shed."""
+        return MOST_SECONDS if self.trigger is None else seconds_of(self.trigger, "trigger")
+
+    def relief(self, source: Sequence[str], tasks: int) -> Relief | None:
+        """What the workers must know to shed, if they do; ``source`` are the stream's columns."""
+        return None if self.shed is None else Relief.of(self.shed, self.steps, source, self.memory, tasks)
 
     def columns(self) -> pa.Schema | None:
         """The source's columns, as far as they are known without Spark."""
@@ -108,6 +125,8 @@ class Pipeline:
         columns = self.columns()
         if columns is not None:
             check_names(columns.names)
+            if self.shed is not None:
+                self.shed.widened(columns)
         check_steps(self.steps, columns)
         check_required(self.required, columns)
 
@@ -115,7 +134,14 @@ class Pipeline:
         """Check everything that can be checked without Spark; returns what it will do, a line each."""
         self.validate()
         shares = self.shares(None, 2)
-        return [*described(ordered(self.steps, shares, {}), shares), f"into {self.table} of {self.sink.describe()}"]
+        lines = described(ordered(self.steps, shares, {}), shares)
+        if self.shed is not None:
+            rate = self.shed.max_rows_per_second
+            above = (
+                f"above {rate:,.0f} rows/s" if rate else f"where a batch would take more than {self.most_seconds:g} s"
+            )
+            lines.insert(0, f"shed by {self.shed.strategy} into {self.table}_shed, {above}")
+        return [*lines, f"into {self.table} of {self.sink.describe()}"]
 
     def start(
         self,
@@ -154,6 +180,13 @@ class Pipeline:
 
     def retry(self, spark: SparkSession | None = None) -> Decision | None:
         """Send the unmatched rows through the steps again: those that match now are loaded, once; the others stay."""
+        return self._again(spark, Running.retry)
+
+    def reconcile(self, spark: SparkSession | None = None) -> Decision | None:
+        """Send the shed rows through the steps, each once: the warehouse is then as if none had been shed."""
+        return self._again(spark, Running.reconcile)
+
+    def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
         self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()
@@ -161,7 +194,7 @@ class Pipeline:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
             self._check_checkpoint(ledger, None)
-            return Running(self, ledger, spark or _session(self.name), once=True, start=False).retry()
+            return work(Running(self, ledger, spark or _session(self.name), once=True, start=False))
         finally:
             ledger.close()
 
@@ -186,7 +219,8 @@ class Pipeline:
                 asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory, grows))
             elif isinstance(step, Deduplicate) and seen is not None:
                 asked.append(Asked(SEEN, seen.store, (), "auto", step.memory, grows=True))
-        return divide(asked, self.memory, tasks)
+        beside = 0 if self.shed is None else memory_of(self.shed, self.memory, tasks)[0]
+        return divide(asked, self.memory - beside, tasks)
 
 
 def _session(name: str) -> SparkSession:

@@ -19,6 +19,7 @@ from semistream.pipeline.held import Held
 from semistream.pipeline.inputs import check_drift, input_of
 from semistream.pipeline.ledger import Decision, Ledger
 from semistream.pipeline.order import ordered
+from semistream.pipeline.relief import RECENT, share_of
 from semistream.pipeline.shape import Mirrored, Shape, shaped
 from semistream.pipeline.sources import FILES, Source
 from semistream.pipeline.steps import Deduplicate, Lookup
@@ -116,13 +117,12 @@ class Running:
             max_bad_rate=pipeline.max_bad_rate,
             tasks=tasks,
             dimensions=tuple(Mirrored(table, store) for table, store in mirrored.items()),
+            relief=pipeline.relief(self._originals, tasks),
         )
         shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
         warehouse = pipeline.sink
-        warehouse.prepare(shape.table, shape.facts)
-        warehouse.prepare(shape.quarantine_table, shape.quarantine)
-        if shape.unmatched is not None:
-            warehouse.prepare(shape.unmatched_table, shape.unmatched)
+        for table, schema in shape.tables.items():
+            warehouse.prepare(table, schema)
         return Batches(shape, self.ledger, warehouse, self._seen)
 
     def _passing(self) -> dict[str, float]:
@@ -143,12 +143,10 @@ class Running:
         query = self.ledger.owner
         if query is None:
             return  # whatever lies beside the tables is not ours
-        shape = self._batches.shape
-        tables = [shape.table, shape.quarantine_table, *([shape.unmatched_table] if shape.unmatched else [])]
         for kind in (BATCHES, SIDE):
             last = self.ledger.last(kind)
             following = Job(kind, 0 if last is None else last + 1, self._app(kind, query), query)
-            for table in tables:
+            for table in self._batches.shape.tables:
                 place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
                 for path in place.glob(f"{following.prefix}-*.parquet"):
                     if path.name not in used:
@@ -183,18 +181,25 @@ class Running:
                 if self._source is not None:
                     check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 job = Job(BATCHES, number, self.pipeline.name, query)
-                self.last = self._batches.run(batch, job)
+                self.last = self._batches.run(batch, job, share=self._share(number))
             self._told(self.last)
         except BaseException as error:
             self.error = error  # Spark passes on only its text
             raise
 
-    def _side(self, frame: DataFrame, *, retried: int | None = None) -> Decision:
+    def _share(self, number: int) -> float:
+        """How much of a batch goes on; all of it where nobody waits for the end."""
+        shed = self.pipeline.shed
+        if shed is None or self.once:
+            return 1.0
+        return share_of(shed, self.ledger.before(number, RECENT), self.pipeline.most_seconds)
+
+    def _side(self, frame: DataFrame, again: str = "") -> Decision:
         """Work beside Spark's batches; the caller has the lock."""
         query = query_of(self.pipeline.checkpoint)
         job = Job(SIDE, self.ledger.next_side(), self._app(SIDE, query), query)
         try:
-            self.last = self._batches.run(frame, job, retried=retried)
+            self.last = self._batches.run(frame, job, again=again)
         except BaseException as error:
             self.error = error
             raise
@@ -208,7 +213,7 @@ class Running:
             if self.error is not None or not latest:
                 return None
             last, shape = latest[-1], self._batches.shape
-            held = Held(last.held, shape.lookups, shape.original)
+            held = Held(last.held, shape.lookups, shape.carried)
             if not held.due(shape.newest_versions(None), last.masters, time.time()):
                 return None
             done = self._side(self.spark.createDataFrame([], self._frame.schema))
@@ -220,13 +225,35 @@ class Running:
         shape = self._batches.shape
         if shape.unmatched is None:
             raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
+        return self._again("retried", shape.unmatched_table, shape.carried)
+
+    def reconcile(self) -> Decision | None:
+        """See `Pipeline.reconcile`."""
+        shape = self._batches.shape
+        if shape.shed is None:
+            raise ArgumentError(f"{self.pipeline.name!r} sheds no rows (it has no shed=), so there is nothing to load")
+        return self._again("reconciled", shape.shed_table, shape.original)
+
+    def _again(self, how: str, table: str, columns: list[str]) -> Decision | None:
+        """Send all rows of a table through the steps; those that must go there again take their place."""
         with self._lock:  # from reading to writing: a batch in between may put more rows aside
-            rows = self.pipeline.sink.read(shape.unmatched_table).select(self._originals)
-            if rows.num_rows == 0:
+            rows = self._table(table, columns)
+            if rows.isEmpty():
                 return None
-            done = self._side(self.spark.createDataFrame(rows), retried=rows.num_rows)
+            done = self._side(rows, again=how)
         self._told(done)
         return done
+
+    def _table(self, table: str, columns: list[str]) -> DataFrame:
+        """A table of the warehouse: its files, which may be many, read by Spark, or what the database sends."""
+        sink = self.pipeline.sink
+        files = [str(sink.place(table) / name) for name in sorted(sink.files(table))]
+        if files:
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            schema = from_arrow_schema(self._batches.shape.tables[table])
+            return self.spark.read.schema(schema).parquet(*files).select(*map(quoted, columns))
+        return self.spark.createDataFrame(sink.read(table).select(columns))
 
     def wait(self, seconds: float | None = None) -> None:
         """Until the stream ends or so much time has passed; raises what stopped it."""

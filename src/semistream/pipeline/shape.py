@@ -12,9 +12,11 @@ import pyarrow as pa
 from semistream.errors import SchemaError
 from semistream.pipeline import columns as names
 from semistream.pipeline import frames
-from semistream.pipeline.held import EXPIRED, SINCE, TIME, key_column
+from semistream.pipeline.held import EXPIRED, SINCE
 from semistream.pipeline.order import SEEN, Share
-from semistream.pipeline.staging import FACT, KEYS, UNRESOLVED, Route, Stage
+from semistream.pipeline.relief import Relief
+from semistream.pipeline.routes import stage_of
+from semistream.pipeline.staging import Stage
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import reported
@@ -38,7 +40,8 @@ QUARANTINE = pa.schema(
         "time": pa.timestamp("us", tz="UTC"),
     }
 )
-_WHY = {"_reason": pa.string(), "_batch": pa.int64(), "_time": pa.timestamp("us", tz="UTC")}
+_WHEN = {"_batch": pa.int64(), "_time": pa.timestamp("us", tz="UTC")}
+_WHY = {"_reason": pa.string(), **_WHEN}
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,11 @@ class Shape:
     max_bad_rate: float = 0.01
     tasks: int = 2
     dimensions: tuple[Mirrored, ...] = ()
+    relief: Relief | None = None
     facts: pa.Schema = field(default_factory=lambda: pa.schema([]))
     taken: dict[str, str] = field(default_factory=dict)  # column of the table: column of the frame
     unmatched: pa.Schema | None = None
+    shed: pa.Schema | None = None
     quarantine: pa.Schema = QUARANTINE
     hidden: dict[str, pa.DataType] = field(default_factory=dict)  # types of the columns beside a row
     many: bool = False  # may a lookup give several rows for one?
@@ -82,6 +87,28 @@ class Shape:
     def unmatched_table(self) -> str:
         """Rows that a lookup redirected."""
         return f"{self.table}_unmatched"
+
+    @property
+    def shed_table(self) -> str:
+        """Rows that were too many."""
+        return f"{self.table}_shed"
+
+    @property
+    def weight(self) -> str | None:
+        """The column that says for how many rows one stands, where a sample is kept."""
+        return None if self.relief is None else self.relief.shed.weight
+
+    @property
+    def carried(self) -> list[str]:
+        """What is kept of a row that will go through the steps again: the source's columns, and its weight."""
+        return [*self.original, *([self.weight] if self.weight is not None else [])]
+
+    @property
+    def tables(self) -> dict[str, pa.Schema]:
+        """All tables that batches write."""
+        aside = {self.unmatched_table: self.unmatched, self.shed_table: self.shed}
+        there = {name: schema for name, schema in aside.items() if schema is not None}
+        return {self.table: self.facts, **there, self.quarantine_table: self.quarantine}
 
     @property
     def quarantine_table(self) -> str:
@@ -107,11 +134,21 @@ class Shape:
         """Of every dimension that has a table in the warehouse."""
         return {one.table: Manifest.versions(one.store)[-1] for one in self.dimensions}
 
-    def begun(self, frame: DataFrame) -> DataFrame:
-        """The source's rows, with what is known of rows that were held."""
-        if not self.holds:
-            return frame
-        return frame.selectExpr("*", f"CAST(NULL AS DOUBLE) AS {SINCE}", f"CAST(NULL AS BOOLEAN) AS {EXPIRED}")
+    def begun(
+        self,
+        frame: DataFrame,
+        versions: dict[str, int],
+        share: float = 1.0,
+        seeds: tuple[int, ...] = (),
+        again: str = "",
+    ) -> DataFrame:
+        """The source's rows, with what is known of rows that were held, and a mark on those that are too many."""
+        if self.holds:
+            frame = frame.selectExpr("*", f"CAST(NULL AS DOUBLE) AS {SINCE}", f"CAST(NULL AS BOOLEAN) AS {EXPIRED}")
+        if self.relief is not None:
+            # Others stand for a row that was shed, by their weights; it must not count again.
+            frame = self.relief.begun(frame, share, versions, seeds, 0.0 if again == "reconciled" else 1.0)
+        return frame
 
     def frame(
         self, frame: DataFrame, versions: dict[str, int], seen: Path | None, reports: Path | None = None
@@ -121,7 +158,9 @@ class Shape:
 
         if self.many:
             frame = frame.withColumn(names.IDENTITY, F.monotonically_increasing_id())
-        frame = frames.begun(frame, self.original, self.required)
+        if self.weight is not None:  # rows that were held before there were weights have none
+            frame = frame.withColumn(self.weight, F.coalesce(F.col(quoted(self.weight)), F.lit(1.0)))
+        frame = frames.shed(frames.begun(frame, self.original, self.required))
         side_by_side: list[frames.Numbered] = []
         for number, step in enumerate(self.steps):
             if isinstance(step, Lookup):
@@ -152,7 +191,7 @@ class Shape:
         """The steps and what the tasks do with the rows: for one batch."""
         seen = ledger.root / "seen" if self.deduplicates else None
         frame = self.frame(frame, versions, seen, ledger.staging(job.label))
-        stage = self._stage(ledger, warehouse, job, started)
+        stage = stage_of(self, ledger, warehouse, job, started)
         # Only the columns that some route writes cross to Python; what tells of a bad record only where there is one.
         record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
         if names.BROKEN in frame.columns:
@@ -167,52 +206,6 @@ class Shape:
         )
         return frame, replace(stage, names=tuple(frame.columns))
 
-    def _stage(self, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
-        now = int(started * 1_000_000)
-        staging = str(ledger.staging(job.label))
-        routes = [
-            Route(FACT, tuple(self.taken.values()), self.facts, str(warehouse.place(self.table))),
-            Route(
-                names.QUARANTINE,
-                (names.RECORD, names.SOURCE, names.REASON, "batch", "time"),
-                QUARANTINE,
-                str(warehouse.place(self.quarantine_table)),
-                {"batch": job.number, "time": now, names.SOURCE: None},
-            ),
-        ]
-        if self.unmatched is not None:
-            routes.append(
-                Route(
-                    names.UNMATCHED,
-                    (*self.original, names.REASON, "_batch", "_time"),
-                    self.unmatched,
-                    str(warehouse.place(self.unmatched_table)),
-                    {"_batch": job.number, "_time": now},
-                )
-            )
-        unresolved = [
-            (n, one) for n, one in enumerate(self.steps) if isinstance(one, Lookup) and one.on_miss == "infer"
-        ]
-        if unresolved:
-            beside = [name for n, one in unresolved for name in names.asked_columns(n, len(one.on))]
-            beside += [names.status_column(n) for n, _ in unresolved]
-            fields = [*self.facts, *(pa.field(name, self.hidden[name]) for name in beside)]
-            routes.append(Route(UNRESOLVED, (*self.taken.values(), *beside), pa.schema(fields), staging))
-        for number, one in enumerate(self.steps):
-            if isinstance(one, Lookup) and one.on_miss == "hold":
-                routes.append(self._held(number, one, staging, started))
-        if self.deduplicates is not None:
-            keys = self.deduplicates.key
-            routes.append(Route(KEYS, keys, pa.schema([pa.field(name, self.hidden[name]) for name in keys]), staging))
-        return Stage(
-            prefix=job.prefix,
-            routes=tuple(routes),
-            route=names.ROUTE,
-            statuses={one.name: names.status_column(n) for n, one in enumerate(self.steps) if isinstance(one, Lookup)},
-            unresolved=tuple(one.name for _, one in unresolved),
-            identity=names.IDENTITY if self.many else None,
-        )
-
     def costs(self, staging: Path) -> dict[str, dict[str, int]]:
         """What the lookups of a batch cost, by their names."""
         found = reported(staging)
@@ -221,17 +214,6 @@ class Shape:
             one.name: found.get(names.status_column(n)) for n, one in enumerate(self.steps) if isinstance(one, Lookup)
         }
         return {name: {word: getattr(one, word) for word in kept} for name, one in stats.items() if one is not None}
-
-    def _held(self, number: int, step: Lookup, staging: str, started: float) -> Route:
-        asked = names.asked_columns(number, len(step.on))
-        fields = [pa.field(name, self.hidden[name]) for name in self.original]
-        fields += [pa.field(key_column(n), self.hidden[name]) for n, name in enumerate(asked)]
-        taken = [*self.original, *asked]
-        if step.as_of is not None:
-            fields.append(pa.field(TIME, self.hidden[names.time_column(number)]))
-            taken.append(names.time_column(number))
-        schema = pa.schema([*fields, pa.field(SINCE, pa.float64())])
-        return Route(f"{names.HELD}:{step.name}", (*taken, SINCE), schema, staging, {SINCE: started})
 
 
 def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
@@ -243,12 +225,14 @@ def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
 
     try:
         versions = shape.newest_versions(None) | ({SEEN: Manifest.versions(seen)[-1]} if seen is not None else {})
-        frame = shape.frame(shape.begun(source), versions, seen)
+        frame = shape.frame(shape.begun(source, versions), versions, seen)
     except (AnalysisException, ParseException) as error:
         raise SchemaError(f"a step cannot be computed: {str(error).partition(chr(10))[0]}") from error
     chosen = next((step.columns for step in shape.steps if isinstance(step, Select)), None)
     visible = [name for name in frame.columns if not name.startswith(names.PREFIX)]
     taken = chosen if chosen is not None else {name: name for name in visible}
+    if shape.weight is not None and shape.weight not in taken.values():
+        taken = {**taken, shape.weight: shape.weight}  # without it sums over a sample say nothing
     unknown = [name for name in taken.values() if name not in visible]
     if unknown:
         raise SchemaError(f"select: there is no column {unknown[0]!r}; there are {visible}")
@@ -262,15 +246,15 @@ def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
     redirects = any(
         one.on_miss == "redirect" or (one.on_miss == "hold" and one.then == "redirect") for one in shape.lookups
     )
+    carried = [*originals, *([pa.field(shape.weight, pa.float64())] if shape.weight is not None else [])]
     hidden = {name: kinds[name] for name in frame.columns if name.startswith(names.PREFIX)} | {
-        name: originals.field(name).type for name in shape.original
+        item.name: item.type for item in carried
     }
     return replace(
         shape,
         facts=facts,
         taken=taken,
-        unmatched=pa.schema([*originals, *(pa.field(name, kind) for name, kind in _WHY.items())])
-        if redirects
-        else None,
+        unmatched=pa.schema([*carried, *_WHY.items()]) if redirects else None,
+        shed=pa.schema([*originals, *_WHEN.items()]) if shape.relief is not None else None,
         hidden=hidden,
     )

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, UNMATCHED
+from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
 from semistream.sinks.warehouse import StagedFile
 from semistream.stores.manifest import private
 
@@ -29,7 +29,7 @@ FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
 _COUNTS = "counts"  # the route of the line that counts
 # A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
-_FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED)
+_FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED, SHED)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from semistream.budget import format_bytes
 from semistream.errors import StateError
 from semistream.pipeline.batch import BATCHES
-from semistream.pipeline.ledger import COUNTS, Decision, Ledger
+from semistream.pipeline.ledger import WENT, Decision, Ledger
 from semistream.stores.manifest import Manifest
 
 _RECENT = 10
@@ -40,7 +40,7 @@ class Status:
             ("state", "running" if self.running else "stopped"),
             ("batches", f"{self.batches:,}, the last {ago:,.0f} s ago with {last.counts['rows_in']:,} rows"),
             ("rate", f"{self.rows_per_second:,.0f} rows/s while batches run"),
-            *((name.replace("_", " "), f"{totals[name]:,}") for name in COUNTS if name not in ("released", "retried")),
+            *((name.replace("_", " "), f"{totals.get(name, 0):,}") for name in ("rows_in", *WENT)),
         ]
         if last.held:
             lines.append(("held", f"{totals['held']:,} rows, {format_bytes(held)}"))

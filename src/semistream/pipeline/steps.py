@@ -47,6 +47,11 @@ class Lookup:
     unknown_key: int | None = None  # of a dimension: the surrogate key of rows without a member
 
     @property
+    def leaves(self) -> bool:
+        """Does a row without a match go another way than into the table?"""
+        return self.on_miss in ("drop", "fail", "redirect", "hold")
+
+    @property
     def is_dimension(self) -> bool:
         """Does it give surrogate keys, of members that it may have to make?"""
         return self.on_miss == "infer" or self.unknown_key is not None

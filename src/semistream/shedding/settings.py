@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WEIGHT = "_weight"
+_SOMEWHERE = (
+    "rows that are shed must wait somewhere; give to= a directory, and load them from there with `semistream reconcile`"
+)
 
 
 @dataclass(frozen=True)
 class Shed:
-    """Settings of load shedding, for ``join(..., shed=...)`` and ``enrich(..., shed=...)``.
+    """Settings of load shedding, for the ``shed=`` of `join`, `enrich` and `Pipeline`.
 
     ``strategy`` chooses the rows that are kept: one of `semistream.shedding.STRATEGIES`. ``max_rows_per_second`` is
     what the join gets at most; without it the join's own measured rate decides. ``to`` is the
     directory of the rows that are shed: they are written there before the results of their interval leave, and
-    ``semistream reconcile`` loads them later. Strategies that sample add the column ``weight_column`` to the output.
-    ``clock`` tells seconds, for tests.
+    ``semistream reconcile`` loads them later; a pipeline has a table for them and needs none. Strategies that sample
+    add the column ``weight_column`` to the output. ``clock`` tells seconds, for tests.
 
     >>> Shed("topw", max_rows_per_second=50_000, to="/data/shed").strategy
     'topw'
@@ -54,14 +57,12 @@ class Shed:
             isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf
         ):
             raise ArgumentError(f"max_rows_per_second={rate!r} must be a number above 0, for example 50_000")
-        if not isinstance(self.to, str | os.PathLike) or not str(self.to):
-            raise ArgumentError(
-                f"to={self.to!r}: rows that are shed must wait somewhere; give to= a directory, and load them from "
-                "there with `semistream reconcile`"
-            )
-        place = local_path("to", self.to)
-        if place.exists() and not place.is_dir():
-            raise ArgumentError(f"to={str(self.to)!r} is a file; give a directory")
+        if self.to is not None:
+            if not isinstance(self.to, str | os.PathLike) or not str(self.to):
+                raise ArgumentError(f"to={self.to!r}: {_SOMEWHERE}")
+            place = local_path("to", self.to)
+            if place.exists() and not place.is_dir():
+                raise ArgumentError(f"to={str(self.to)!r} is a file; give a directory")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ArgumentError(f"seed={self.seed!r} must be a whole number, 0 or more")
         if not isinstance(self.weight_column, str) or not self.weight_column:
@@ -108,10 +109,15 @@ class Shed:
             )
 
 
-def checked(shed: object) -> Shed:
-    """A `Shed`, or an error that says what one is."""
-    if isinstance(shed, Shed):
-        return shed
-    raise ArgumentError(
-        f"shed={shed!r} must be a semistream.Shed, for example Shed('topw', max_rows_per_second=50_000, to='shed')"
-    )
+def checked(shed: object, *, own_place: bool = True) -> Shed:
+    """A `Shed`, or an error that says what one is; with a place of its own for the rows, or without."""
+    if not isinstance(shed, Shed):
+        to = ", to='shed'" if own_place else ""
+        raise ArgumentError(
+            f"shed={shed!r} must be a semistream.Shed, for example Shed('topw', max_rows_per_second=50_000{to})"
+        )
+    if own_place and shed.to is None:
+        raise ArgumentError(f"to={shed.to!r}: {_SOMEWHERE}")
+    if not own_place and shed.to is not None:
+        raise ArgumentError(f"to={str(shed.to)!r}: a pipeline keeps shed rows in a table of its own; leave to= out")
+    return shed

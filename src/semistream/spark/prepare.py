@@ -27,7 +27,7 @@ from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.shedding import Shed
 from semistream.spark.operator import Operator
 from semistream.spark.pins import refresh_seconds
-from semistream.spark.shared import remove_files
+from semistream.spark.shared import mark_driver, remove_files, remove_stale
 from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.stores import MasterStore
 
@@ -245,6 +245,8 @@ def _application(df: DataFrame) -> str:
         name = _sessions.setdefault("connect", f"connect-{uuid.uuid4().hex[:12]}")
     if name not in _sessions:
         _sessions[name] = name
+        remove_stale()
+        mark_driver(name)
         atexit.register(remove_files, name)
     return name
 

@@ -32,6 +32,8 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - private files of mode 0600 ins
 _STALE_SECONDS = 6 * 3600
 _PATIENCE_SECONDS = 600
 _SAMPLE = struct.Struct("=qq")
+_DRIVER = "-driver"
+_marks: list[int] = []  # open for as long as the process lives
 
 
 def shared_directory(size: int, prefix: str) -> Path:
@@ -56,15 +58,36 @@ def file_prefix(application: str) -> str:
 
 def remove_files(application: str) -> None:
     """Remove the files of an application; processes that still map them are not disturbed."""
+    _remove(file_prefix(application))
+
+
+def _remove(prefix: str) -> None:
     for directory in {_SHARED_MEMORY, Path(tempfile.gettempdir())}:
-        for path in directory.glob(f"{file_prefix(application)}-*"):
+        for path in directory.glob(f"{prefix}-*"):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
+def mark_driver(application: str) -> None:
+    """Hold a lock for as long as this process lives: whoever finds it free knows that the application is gone."""
+    with contextlib.suppress(OSError):
+        fd = _open_private(shared_directory(0, "") / f"{file_prefix(application)}{_DRIVER}")
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _marks.append(fd)
+
+
 def remove_stale() -> None:
-    """Remove what applications that are long gone left behind (a killed driver cannot clean up)."""
-    for path in _SHARED_MEMORY.glob(f"semistream-{os.getuid()}-*"):
+    """Remove what applications that are gone left behind (a killed driver cannot clean up).
+
+    On the driver's host its lock tells; on others only time does.
+    """
+    mine = f"semistream-{os.getuid()}-*"
+    for directory in {_SHARED_MEMORY, Path(tempfile.gettempdir())}:
+        for mark in directory.glob(f"{mine}{_DRIVER}"):
+            with contextlib.suppress(OSError):
+                if _is_unlocked(mark):
+                    _remove(mark.name.removesuffix(_DRIVER))
+    for path in _SHARED_MEMORY.glob(mine):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _STALE_SECONDS and _is_unlocked(path):
                 path.unlink()

@@ -124,6 +124,7 @@ def test_wrong_parameters_are_named(run: Run, tmp_path: Path) -> None:  # noqa: 
     for asked, said in (
         (("lab", "run", "nope"), "'meshjoin'"),
         (("lab", "run", "moij", "--figures", "99"), "'7a'"),
+        (("lab", "run", "moij", "--figures", "7b", "--arms", "mesh"), "'moij', 'sscj'"),
         (("lab", "run", "moij", "--repetitions", "0"), "--repetitions 0 must be at least 1"),
         (("lab", "run", "moij", "--rows", "10"), "at least 1000"),
         (("lab", "report", "--out", tmp_path), "no results.jsonl"),
@@ -131,6 +132,13 @@ def test_wrong_parameters_are_named(run: Run, tmp_path: Path) -> None:  # noqa: 
         code, _, err = run(*asked)
         assert code == 2
         assert said in err
+
+
+def test_some_joins_of_some_figures(tmp_path: Path) -> None:
+    some = LabRun("sweep", tmp_path, tmp_path, figures=("1", "4"), arms=("sweep", "moij"))
+    assert {one.arm for one in some.cells} == {"sweep", "moij"}
+    assert len(some.cells) == 8  # three budgets and one point past the page cache, two joins each
+    assert some.command == "semistream lab run sweep --quick --figures 1,4 --arms sweep,moij"
 
 
 def test_list_names_every_suite_and_every_stand_in(run: Run) -> None:  # noqa: F811

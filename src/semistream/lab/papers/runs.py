@@ -23,6 +23,7 @@ class LabRun:
     scale: str = "quick"
     repetitions: int = 1
     figures: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
     direct: bool | None = None
     rows: int | None = None
     timeout_seconds: float = 6 * 3600.0
@@ -37,6 +38,9 @@ class LabRun:
         known = tuple(figure.name for figure in SUITES[self.suite].figures(self._scale()))
         for name in self.figures:
             choose("--figures", name, known)
+        drawn = tuple(dict.fromkeys(arm for figure in self.wanted for arm in figure.arms))
+        for name in self.arms:
+            choose("--arms", name, drawn)
 
     def _scale(self) -> Scale:
         return SUITES[self.suite].scale(self.scale, direct=self.direct, rows=self.rows)
@@ -50,13 +54,16 @@ class LabRun:
     @property
     def cells(self) -> list[Cell]:
         """All cells in the order in which they are run."""
-        return in_turns("lab", places_of(self.wanted), self.repetitions)
+        places = places_of(self.wanted)
+        chosen = [[one for one in place if not self.arms or one[0] in self.arms] for place in places]
+        return in_turns("lab", [place for place in chosen if place], self.repetitions)
 
     @property
     def command(self) -> str:
         """How to run this again; where data and results go is left out."""
         parts = [f"semistream lab run {self.suite} --{self.scale}"]
         parts += [f"--figures {','.join(self.figures)}"] if self.figures else []
+        parts += [f"--arms {','.join(self.arms)}"] if self.arms else []
         parts += [f"--repetitions {self.repetitions}"] if self.repetitions > 1 else []
         parts += [f"--rows {self.rows}"] if self.rows else []
         parts += [] if self.direct is None else ["--direct" if self.direct else "--cached"]

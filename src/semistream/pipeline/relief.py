@@ -1,0 +1,175 @@
+"""Relief for a pipeline whose stream is too fast: some rows of a batch wait in a table, until there is time.
+
+    source ──► too many? ──► steps ──► sales
+                  └──► sales_shed ──► semistream reconcile ──► steps ──► sales
+
+What share of a batch goes on is said when it begins, by what the batches before it brought and took (`share_of`); which
+rows these are is chosen by the strategy, block by block, in the tasks. A batch that is computed again may choose other
+rows: nobody has seen the first choice, only a batch's decision counts. That is why nothing has to be pinned here, as it
+must where every task writes for itself (`semistream.spark.shedding`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.pipeline.columns import TOO_MANY
+from semistream.pipeline.ledger import Decision
+from semistream.pipeline.steps import Lookup, Step
+from semistream.shedding import Shed
+from semistream.shedding._row_counts import RowCounts
+from semistream.shedding._shedder import memory_of
+from semistream.shedding._strategy import Numbers
+from semistream.spark.frames import quoted
+from semistream.spark.prepare import Stream
+from semistream.spark.shared import file_prefix, shared_directory, shared_table
+from semistream.stores import MasterStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RECENT = 10  # batches that tell what the pipeline can do
+MOST_SECONDS = 10.0  # that a batch should take, where neither a rate nor a trigger says
+_ROUNDING = 1e-9
+
+
+def share_of(shed: Shed, recent: Sequence[Decision], most_seconds: float) -> float:
+    """The share of the coming batch that goes on; ``recent`` are the batches before it, the newest first.
+
+    With ``max_rows_per_second``: that, over the rate at which the rows of the last batch came in. Otherwise as many
+    rows as the pipeline can do in ``most_seconds``, at the best rate of the recent batches (a small batch is slow for
+    its fixed costs, and would shed more and more), over the rows of the last one.
+    """
+    if len(recent) < 2:
+        return 1.0  # nothing is known of the rate yet
+    last, earlier = recent[0], recent[1]
+    rows, seconds = last.counts["rows_in"], last.begun - earlier.begun
+    if rows == 0 or seconds <= 0:  # nothing came, or a clock was set back
+        return 1.0
+    if shed.max_rows_per_second is not None:
+        return min(1.0, shed.max_rows_per_second * seconds / rows)
+    rates = [(one.counts["rows_in"] - one.counts["shed"]) / one.seconds for one in recent if one.seconds > 0]
+    return min(1.0, max(rates, default=0.0) * most_seconds / rows) or 1.0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A lookup by which a stream row becomes several rows of output, or none."""
+
+    name: str
+    store: Path
+    on: dict[str, str]
+    several: bool  # all matches of a row are loaded
+    leaves: bool  # a row without a match is not loaded
+
+    @staticmethod
+    def of(steps: Iterable[Step], source: Iterable[str]) -> tuple[Counted, ...]:
+        """Those whose keys come with the stream: what is found or computed on the way is not known yet."""
+        there = set(source)
+        lookups = [one for one in steps if isinstance(one, Lookup) and set(one.on) <= there]
+        return tuple(
+            Counted(one.name, one.store, dict(one.on), one.multiple == "all" and one.as_of is None, one.leaves)
+            for one in lookups
+        )
+
+
+@dataclass(frozen=True)
+class Relief:
+    """How a pipeline sheds; shipped to the workers."""
+
+    shed: Shed
+    counted: tuple[Counted, ...] = ()
+    counts_bytes: int = 0  # for the rows that keys have, of all counted masters together
+
+    @staticmethod
+    def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> Relief:
+        """For a pipeline with so much memory."""
+        counted = Counted.of(steps, source) if shed.kind.needs_counts else ()
+        return Relief(shed, counted, memory_of(shed, memory_bytes, tasks)[1])
+
+    def begun(
+        self, frame: DataFrame, share: float, versions: dict[str, int], seeds: tuple[int, ...], weight: float
+    ) -> DataFrame:
+        """The rows of a batch with a mark on those that are too many, and weights where the strategy samples."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.functions import arrow_udf
+
+        name = self.shed.weight
+        if share >= 1:
+            # Rows that are tried again bring their weights.
+            return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
+        inputs = list(dict.fromkeys(column for one in self.counted for column in one.on))
+        function = _function(self, share, versions, seeds, inputs, Stream.of(frame).application)
+        function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+        kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
+        columns = [F.monotonically_increasing_id(), F.lit(True), *(F.col(quoted(column)) for column in inputs)]
+        frame = frame.withColumn(TOO_MANY, kept(*columns))
+        marked: dict[str, Any] = {} if name is None else {name: F.coalesce(F.col(TOO_MANY), F.lit(0.0))}
+        return frame.withColumns({**marked, TOO_MANY: F.col(TOO_MANY).isNull()})
+
+
+def _function(
+    relief: Relief,
+    share: float,
+    versions: dict[str, int],
+    seeds: tuple[int, ...],
+    inputs: list[str],
+    application: str,
+) -> Callable[..., Iterator[pa.Array]]:
+    """For a scalar Arrow function over two columns that only tell how many rows there are, and ``inputs``."""
+
+    def run(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = 0 if context is None else context.partitionId()
+        chance = np.random.default_rng([relief.shed.seed, *seeds, part])
+        strategy = relief.shed.kind()
+        counters = [_Counter(one, versions[one.name], relief, application) for one in relief.counted]
+        seen = kept = 0
+        for _, flags, *columns in arrays:
+            rows = len(flags)
+            seen += rows
+            most = max(1, min(rows, int(share * seen + _ROUNDING) - kept))  # so that no block goes unseen
+            counts = np.ones(rows)
+            if most < rows:
+                for counter in counters:
+                    counts *= counter.matches(dict(zip(inputs, columns, strict=True)))
+            chosen = strategy.keep(rows, most, counts, chance)
+            kept += len(chosen.rows)
+            weights, others = np.zeros(rows), np.ones(rows, np.bool_)
+            weights[chosen.rows], others[chosen.rows] = chosen.weights, False
+            yield pa.array(weights, mask=others)
+
+    return run
+
+
+class _Counter:
+    """Rows that one lookup makes of each row: f_R, in memory that all workers of the host map."""
+
+    def __init__(self, lookup: Counted, version: int, relief: Relief, application: str) -> None:
+        store = MasterStore.open(lookup.store, version)
+        most = relief.counts_bytes // len(relief.counted)
+        identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
+        prefix = f"{file_prefix(application)}-{identity}-counts"
+        directory = shared_directory(relief.counts_bytes, prefix)
+        self._lookup = lookup
+        self._codec = store.codec
+        self._columns = store.codec.stream_columns(lookup.on)
+        self._counts = RowCounts(store, most, partial(shared_table, directory, prefix, store.version))
+
+    def matches(self, columns: dict[str, pa.Array]) -> Numbers:
+        codes, valid = self._codec.encode([columns[name] for name in self._columns])
+        found = self._counts.rows(codes)
+        found[~valid] = 0.0
+        if not self._lookup.several:
+            found = np.minimum(found, 1.0)
+        return found if self._lookup.leaves else np.maximum(found, 1.0)
