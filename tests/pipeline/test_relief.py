@@ -191,14 +191,8 @@ class TestReconciled:
         assert end is not None
         assert end.counts["shed"] == 0
 
-    @pytest.mark.parametrize(
-        "point",
-        [
-            pytest.param("after_staging", marks=pytest.mark.long),
-            "after_decision",
-            pytest.param("after_commit", marks=pytest.mark.long),
-        ],
-    )
+    @pytest.mark.long
+    @pytest.mark.parametrize("point", ["after_staging", "after_decision", "after_commit"])
     def test_killed(self, point: str, shop: Shop, spark: SparkSession) -> None:
         for number, rows in enumerate(FILES):
             shop.arrive(number, rows)

@@ -81,6 +81,9 @@ def test_close_copes_with_a_model_that_says_nothing() -> None:
     assert check(drawn(values, measure="tuples_per_read", predicted=near)).state == "reproduced"
     half: Values = {"a": [90.0], "b": [200.0]}
     assert check(drawn(values, measure="tuples_per_read", predicted=half)).state == "smaller"
+    several = check(drawn({"a": [100.0] * 3}, measure="tuples_per_read", predicted={"a": [95.0, 100.0, 300.0]}))
+    assert several.state == "smaller"  # at some points, not at every one
+    assert "a +0% (-5% to 3×)" in several.text
     nothing: Values = {"a": [None], "b": [None]}
     assert check(drawn(values, measure="tuples_per_read", predicted=nothing)).state == "not measured"
 

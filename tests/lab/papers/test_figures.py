@@ -73,6 +73,7 @@ MEASURES = (
     "tuples_per_read",
     "predicted_rows_per_second",
     "predicted_tuples_per_read",
+    "predicted_tuples_per_page",
     "model_tuples_per_page",
     "memory_bytes",
     "processing_seconds",

@@ -178,10 +178,11 @@ def close(measure: str, model: str, within: float) -> Callable[[Drawn], Seen]:
                 errors.setdefault(arm, []).append(said / seen)
         if not errors:
             return Seen("the model gives no such figure", "not measured")
-        middle = {arm: statistics.median(values) for arm, values in errors.items()}
-        text = ", ".join(f"{drawn.figure.name_of(arm)} {_error(value)}" for arm, value in middle.items())
-        near = sum(abs(value - 1) <= within for value in middle.values())
-        state: State = "reproduced" if near == len(middle) else "smaller" if near * 2 >= len(middle) else "differs"
+        text = ", ".join(f"{drawn.figure.name_of(arm)} {_errors(values)}" for arm, values in errors.items())
+        all_of_them = [value for values in errors.values() for value in values]
+        near = sum(abs(value - 1) <= within for value in all_of_them)
+        whole = near == len(all_of_them)
+        state: State = "reproduced" if whole else "smaller" if near * 2 >= len(all_of_them) else "differs"
         seen_text = f"the model says, against the measured: {text} (wanted: within {within:.0%})"
         return judged(drawn, measure, Seen(seen_text, state))
 
@@ -214,6 +215,11 @@ def reaches(arm: str, label_at: int, measure: str, least: float, form: str = ".0
         return Seen(format(value, form), "reproduced" if value >= least else "differs")
 
     return check
+
+
+def _errors(values: list[float]) -> str:
+    middle = _error(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({_error(min(values))} to {_error(max(values))})"
 
 
 def _error(value: float) -> str:

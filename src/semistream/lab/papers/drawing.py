@@ -16,6 +16,7 @@ from semistream.lab.papers.figures import Drawn, Panel
 _WIDTH, _HEIGHT = 4.8, 3.7
 _COLORS = ("#0b6e99", "#b4530a", "#3d8b40", "#7d4fa8", "#b42318", "#c99700", "#5b6770")
 _MARKS = "osD^v<>"
+_LONG = 24  # letters of a name, of which two fit side by side
 
 
 def draw(drawn: Drawn, panel: Panel, png: Path | None = None) -> str:
@@ -142,7 +143,9 @@ def _finish(axes: Any, panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6eaed", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=11, handlelength=1.6)
+    longest = max((len(text) for text in axes.get_legend_handles_labels()[1]), default=0)
+    columns = 2 if longest <= _LONG else 1  # two long names would run out of the picture
+    axes.figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=11, handlelength=1.6)
 
 
 def _points(drawn: Drawn, arm: str, measure: str) -> list[tuple[int, float]]:
