@@ -65,6 +65,7 @@ class Batches:
         self.ledger = ledger
         self.warehouse = warehouse
         self.seen = seen
+        self._stores: dict[str, MasterStore] = {}
 
     def run(self, frame: DataFrame, job: Job, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
@@ -89,7 +90,7 @@ class Batches:
         before = self.ledger.newest()
         staging = self.ledger.staging(job.label)
         held = Held(before.held if before else (), self.shape.lookups, self.shape.carried)
-        stores = {one.name: MasterStore.open(one.store, versions[one.name]) for one in self.shape.lookups}
+        stores = self._opened(versions)
         released = held.release(stores, before.masters if before else {}, started, staging)
         shape = self.shape.reading(stores)
         begun = shape.begun(frame, versions, share, (uuid.UUID(job.query).int, job.number), again)
@@ -133,6 +134,14 @@ class Batches:
             decided_at=time.time(),
             sequence=before.sequence + 1 if before else 0,
         )
+
+    def _opened(self, versions: dict[str, int]) -> dict[str, MasterStore]:
+        """The masters at these versions. One that has not changed stays open: its index need not be read again."""
+        for one in self.shape.lookups:
+            if one.name not in self._stores or self._stores[one.name].version != versions[one.name]:
+                self._stores.pop(one.name, None)  # first, so that both are never in memory
+                self._stores[one.name] = MasterStore.open(one.store, versions[one.name])
+        return dict(self._stores)
 
     def _compute(
         self,

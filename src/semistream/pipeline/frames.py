@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from semistream.stores import MasterStore
+
 MOST_FIELD_BYTES = 1 << 20
 _SHOWN = 1000  # letters that are kept of a longer field
 _REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
@@ -99,6 +101,7 @@ class Numbered:
 
     step: Lookup
     number: int
+    store: MasterStore | Path
     version: int
     memory: int
 
@@ -127,7 +130,7 @@ def looked_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports
         stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
         prepared = prepare(
             replace(about, schema=stream, foreign={}),
-            step.store,
+            one.store,
             on=on,
             columns=step.columns,
             defaults=step.defaults or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +71,7 @@ class Shape:
     quarantine: pa.Schema = QUARANTINE
     hidden: dict[str, pa.DataType] = field(default_factory=dict)  # types of the columns beside a row
     many: bool = False  # may a lookup give several rows for one?
+    stores: dict[str, MasterStore] = field(default_factory=dict)  # opened, at the versions that a batch reads
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -120,10 +120,10 @@ class Shape:
         """The step that lets only the first row of a business key through."""
         return next((step for step in self.steps if isinstance(step, Deduplicate)), None)
 
-    def reading(self, stores: Mapping[str, MasterStore]) -> Shape:
+    def reading(self, stores: dict[str, MasterStore]) -> Shape:
         """The same for a batch that reads these versions: in another one a key may have got a second row."""
         many = any(one.multiple == "all" and not stores[one.name].unique for one in self.lookups)
-        return replace(self, many=many)
+        return replace(self, many=many, stores=stores)
 
     def newest_versions(self, seen: SeenKeys | None) -> dict[str, int]:
         """Of every master that is looked up."""
@@ -165,7 +165,8 @@ class Shape:
         for number, step in enumerate(self.steps):
             if isinstance(step, Lookup):
                 memory = self.shares[step.name].memory_bytes
-                side_by_side.append(frames.Numbered(step, number, versions[step.name], memory))
+                store = self.stores.get(step.name, step.store)
+                side_by_side.append(frames.Numbered(step, number, store, versions[step.name], memory))
                 continue
             frame = frames.looked_up(frame, side_by_side, self.tasks, reports)
             side_by_side = []

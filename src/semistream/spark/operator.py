@@ -169,15 +169,19 @@ class Task:
             )
 
 
-_stores: dict[tuple[str, int, bool], MasterStore] = {}
+_stores: dict[tuple[str, bool], MasterStore] = {}
 _caches: dict[Path, SharedCache] = {}
 
 
 def opened(operator: Operator, version: int, among: int = 1) -> MasterStore:
-    """The store at a version; a worker keeps the two that each of its operators used last."""
-    key = (operator.store, version, operator.direct)
+    """The store at a version; a worker keeps those that it used last, two for each of its operators.
+
+    Of one store it keeps one version: the codes that updates have changed are in memory, and would be there twice.
+    """
+    key = (operator.store, operator.direct)
     store = _stores.pop(key, None)
-    if store is None:
+    if store is None or store.version != version:
+        del store
         store = MasterStore.open(operator.store, version, direct=operator.direct)
         open_store(store, allow_empty=operator.allow_empty)
         while len(_stores) >= 2 * among:

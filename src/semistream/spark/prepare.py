@@ -196,6 +196,8 @@ def _at_version(
 ) -> MasterStore | str | os.PathLike[str]:
     if version == "latest":
         return store.latest() if isinstance(store, MasterStore) else store
+    if isinstance(store, MasterStore) and store.version == version:
+        return store
     if isinstance(version, bool) or not isinstance(version, int):
         raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
     path = store.path if isinstance(store, MasterStore) else store
