@@ -18,6 +18,7 @@ from semistream.joins import JOINS
 from semistream.joins.moij import MoijSettings
 from semistream.joins.pcsrj import PcsrjSettings
 from semistream.joins.sscj import SscjSettings
+from semistream.joins.sweep import SweepSettings
 from semistream.lab.arms_core import checksum_of, load_code
 from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
@@ -34,7 +35,10 @@ VARIANTS: dict[str, tuple[str, Any]] = {
     "moij_printed": ("moij", MoijSettings(eviction="printed", inequality="printed")),
 }
 # Only where a paper's figure asks for it.
-PAPER_VARIANTS: dict[str, tuple[str, Any]] = {"sscj_half": ("sscj", SscjSettings(cache_share=0.5))}
+PAPER_VARIANTS: dict[str, tuple[str, Any]] = {
+    "sscj_half": ("sscj", SscjSettings(cache_share=0.5)),
+    "sweep_patient": ("sweep", SweepSettings(wait_seconds=60.0)),
+}
 ARMS = tuple(dict.fromkeys([*(name for name in JOINS if name != "reference"), *VARIANTS]))
 MOST_HELD = 26_000_000  # stream rows that are made before the run; more are made as it goes on
 _CHECKED = 2_000

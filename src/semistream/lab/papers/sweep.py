@@ -9,6 +9,7 @@ from semistream.lab.papers.figures import Figure, Point, Scale, Suite
 MAIN = ("sweep", "moij", "sscj", "hybrid", "derakhshan", "mesh", "inl")
 ALL = (
     "sweep",
+    "sweep_patient",
     "moij",
     "sscj",
     "pcsrj",
@@ -27,7 +28,10 @@ ALL = (
 )
 _R = "rows_per_second"
 _CACHE = "sweep gives most of its memory to the cache and little to waiting, so it reads more pages and does less work"
-_TWO_CORES = "pcsrj is two processes here, on both cores, each with reads of its own; all others have one"
+_OTHERS = (
+    "pcsrj is two processes here, on both cores, each with reads of its own; and where R is large, those with a queue "
+    "let tuples wait for a minute, while sweep reads after a second"
+)
 _SCANS = "on a uniform stream no cache helps, and whoever lets tuples wait longest reads least"
 
 
@@ -65,8 +69,11 @@ def _everybody(name: str, title: str, points: tuple[Point, ...]) -> Figure:
         points,
         ALL,
         "Wanted: sweep has the highest rate.",
-        (Claim("highest rate", "ours", best("sweep", ALL[1:], _R), _TWO_CORES),),
+        (Claim("highest rate", "ours", best("sweep", ALL[2:], _R), _OTHERS),),
         kind="bars",
+        note="sweep lets a tuple wait for a second at most, or for a minute where the bar says so; the others for as "
+        "long as their queue is, which grows with R.",
+        names={"sweep_patient": "sweep, 60 s"},
     )
 
 
