@@ -44,7 +44,7 @@ class Limits:
         seconds = params["seconds"]
         return Limits(
             warm_rows=params.get("warm_rows", min(MOST_WARM, 3 * params["rows"])),
-            rows=int(min(MOST_MEASURED, _MOST_A_SECOND * seconds)),
+            rows=params.get("measured_rows", int(min(MOST_MEASURED, _MOST_A_SECOND * seconds))),
             warm_seconds=params["warm_seconds"],
             seconds=seconds,
             batch_rows=params.get("stream_batch", BATCH),

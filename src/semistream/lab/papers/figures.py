@@ -54,8 +54,11 @@ class Scale:
             how |= {"stream_batch": _QUICK_BATCH, "warm_rows": more.get("rows", self.rows)}
         place = {"workload": "zipf", "rows": self.rows, "memory": "10%", "skew": 1.0, "layout": "shuffled"}
         made = {**place, "columns": "three", **how, **more}
-        # A window of a tenth of a large R is not full after the benchmarks' twenty million rows.
-        return made | ({"warm_rows": made["rows"]} if made["rows"] > MOST_WARM else {})
+        if made["rows"] <= MOST_WARM:
+            return made
+        # A window of a tenth of a large R is not full after the benchmarks' twenty million rows, and a sweep that
+        # serves as many must not be measured by a part of it.
+        return made | {"warm_rows": made["rows"], "measured_rows": made["rows"]}
 
 
 @dataclass(frozen=True)
