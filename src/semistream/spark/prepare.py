@@ -196,10 +196,10 @@ def _at_version(
 ) -> MasterStore | str | os.PathLike[str]:
     if version == "latest":
         return store.latest() if isinstance(store, MasterStore) else store
-    if isinstance(store, MasterStore) and store.version == version:
-        return store
     if isinstance(version, bool) or not isinstance(version, int):
         raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
+    if isinstance(store, MasterStore) and store.version == version:
+        return store
     path = store.path if isinstance(store, MasterStore) else store
     return MasterStore.open(path, version) if isinstance(path, str | os.PathLike) else path
 
