@@ -239,3 +239,10 @@ def test_demo_is_called(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(semistream.demo, "run", stand_in)
     assert run("demo", "--directory", tmp_path, "--products", 5, "--quick")[0] == 3
     assert seen == [tmp_path, 5, True]
+
+
+@pytest.mark.parametrize("option", [("--memory", "1GB"), ("--to", "sales"), ("--latest",)])
+def test_reconcile_leaves_options_to_the_pipeline(option: tuple[str, ...], run: Run) -> None:
+    code, _, said = run("reconcile", "sales.toml", *option)
+    assert code == 2
+    assert "sales.toml says where everything is; leave the options out" in said

@@ -230,7 +230,7 @@ def reconcile(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="The stream's checkpoint: its last batch is loaded too.")
     ] = None,
-    memory: Annotated[str, typer.Option("--memory", help="Memory for the join.")] = "256MB",
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory for the join.", show_default="256MB")] = None,
     latest: Annotated[
         bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
     ] = False,
@@ -247,7 +247,7 @@ def reconcile(
     from semistream.sinks import reconcile as load
 
     if shed.suffix == ".toml":
-        if to or master or checkpoint or latest or remove:
+        if to or master or checkpoint or memory or latest or remove:
             raise ArgumentError(f"{shed} says where everything is; leave the options out")
         pipelines.reconcile(shed)
         return
@@ -259,7 +259,7 @@ def reconcile(
             to,
             master=master,
             checkpoint=checkpoint,
-            memory=memory,
+            memory=memory or "256MB",
             latest=latest,
             remove=remove,
             progress=progress,

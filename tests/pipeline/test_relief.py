@@ -293,6 +293,11 @@ max_rows_per_second = 50_000
         with pytest.raises(ArgumentError, match=words):
             load(self.written(shop, self.TEXT.replace(old, new)))
 
+    def test_no_table(self, shop: Shop) -> None:
+        text = 'shed = "topw"\n' + self.TEXT.partition("[shed]")[0]
+        with pytest.raises(ArgumentError, match=r"line 1: shed = 'topw' must be a table.*strategy = \"topw\""):
+            load(self.written(shop, text))
+
     def test_in_python(self, shop: Shop, spark: SparkSession) -> None:
         with pytest.raises(ArgumentError, match="a pipeline keeps shed rows in a table of its own; leave to= out"):
             shop.pipeline(shed=Shed("topw", to=shop.root / "shed"))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semistream.lab.options import listed
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -83,8 +85,8 @@ def core(
         out=out,
         data=data,
         repetitions=repetitions,
-        memory=_split(memory),
-        arms=_split(arms),
+        memory=listed(memory),
+        arms=listed(arms),
         batches=batches,
         warmup=warmup,
         batch_rows=_numbers(batch_rows),
@@ -124,12 +126,12 @@ def spark(
         out=out,
         data=data,
         repetitions=repetitions,
-        memory=_split(memory),
-        arms=_split(arms),
+        memory=listed(memory),
+        arms=listed(arms),
         batches=batches,
         warmup=warmup,
         batch_rows=_numbers(batch_rows),
-        streams=_split(streams),
+        streams=listed(streams),
         columns=columns,
     )
 
@@ -168,9 +170,9 @@ def joins(
     try:
         asked: dict[str, Any] = {
             "sizes": _numbers(sizes, "--sizes"),
-            "memory": _split(memory),
-            "skews": tuple(float(part) for part in _split(skews)),
-            "layouts": _split(layouts),
+            "memory": listed(memory),
+            "skews": tuple(float(part) for part in listed(skews)),
+            "layouts": listed(layouts),
             "seconds": seconds,
             "crossed": cross,
         }
@@ -178,7 +180,7 @@ def joins(
         raise BenchmarkError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
     given = {name: value for name, value in asked.items() if value not in (None, ())}
     grid = replace(GRIDS["quick" if quick else "full"], **given)
-    arms_asked = _split(arms)
+    arms_asked = listed(arms)
     _run(
         "joins",
         quick=quick,
@@ -270,14 +272,10 @@ def plan(
     print(f"within 25 %: {near} of {len(results)}; written to {out / 'plan.jsonl'}")
 
 
-def _split(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
-
-
 def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
     from semistream.lab.cells import BenchmarkError
 
     try:
-        return tuple(int(part.replace("_", "")) for part in _split(text))
+        return tuple(int(part.replace("_", "")) for part in listed(text))
     except ValueError:
         raise BenchmarkError(f"{option} {text} must be numbers separated by commas, such as 200000,2000000") from None

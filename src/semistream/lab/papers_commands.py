@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from semistream.lab.options import listed
+
 lab = typer.Typer(
     help="The papers' experiments: run them here, and see their figures from our data.",
     no_args_is_help=True,
@@ -88,8 +90,8 @@ def run(
             data=data or default_directory(),
             scale="quick" if quick else "full",
             repetitions=repetitions,
-            figures=_listed(figures),
-            arms=_listed(arms),
+            figures=listed(figures),
+            arms=listed(arms),
             direct=direct,
             rows=rows,
         )
@@ -97,10 +99,6 @@ def run(
     ]
     for one in runs:
         run_cells(one, one.cells, one.prepare, write_page, Console(stderr=True))
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 @lab.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semistream.errors import ArgumentError
+from semistream.lab.options import listed
 from semistream.lab.terminal import progress_bars, show_table
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ def _question(
     store = MasterStore.open(master)
     if skew is not None and skew < 0:
         raise ArgumentError(f"--skew {skew:g} must be 0 or more")
-    names = list(store.key) if on is None else on.split(",")
+    names = list(store.key) if on is None else list(listed(on))
     if len(names) != len(store.key):
         raise ArgumentError(f"--on names {len(names)} columns, the key of {master} has {len(store.key)}: {store.key}")
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
-    wanted = None if columns is None else columns.split(",")
+    wanted = None if columns is None else list(listed(columns))
     question = JoinPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
     if skew is None and sample is not None:
         import numpy as np

@@ -189,7 +189,9 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
 
 
 def _shed(body: Any, lines: _Lines) -> Shed:
-    given = _table(body)
+    if not isinstance(body, dict):
+        raise lines.error("", 0, "shed", f'shed = {body!r} must be a table, such as {{ strategy = "topw" }}')
+    given = dict(body)
     _known(given, _SHED, lines, "shed", 0, "shed")
     if "strategy" not in given:
         raise lines.error("shed", 0, "", 'shed needs a strategy, such as strategy = "topw"')

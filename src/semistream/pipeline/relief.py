@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,12 @@ from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.ledger import Decision
 from semistream.pipeline.steps import Lookup, Step
 from semistream.shedding import Shed
-from semistream.shedding._row_counts import RowCounts
+from semistream.shedding._intervals import Share
 from semistream.shedding._shedder import memory_of
 from semistream.shedding._strategy import Numbers
 from semistream.spark.frames import quoted
 from semistream.spark.prepare import Stream
-from semistream.spark.shared import file_prefix, shared_directory, shared_table
+from semistream.spark.shedding import shared_counts
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 RECENT = 10  # batches that tell what the pipeline can do
 MOST_SECONDS = 10.0  # that a batch should take, where neither a rate nor a trigger says
-_ROUNDING = 1e-9
 
 
 def share_of(shed: Shed, recent: Sequence[Decision], most_seconds: float) -> float:
@@ -107,11 +105,12 @@ class Relief:
             # Rows that are tried again bring their weights.
             return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
         inputs = list(dict.fromkeys(column for one in self.counted for column in one.on))
-        function = _function(self, share, versions, seeds, inputs, Stream.of(frame).application)
-        function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+        function = _function(self, share, versions, seeds, Stream.of(frame).application)
+        function.__annotations__ = {"blocks": Iterator[pa.Array], "return": Iterator[pa.Array]}
         kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
-        columns = [F.monotonically_increasing_id(), F.lit(True), *(F.col(quoted(column)) for column in inputs)]
-        frame = frame.withColumn(TOO_MANY, kept(*columns))
+        # A strategy that asks for no column still has to know how many rows there are.
+        rows = F.struct(*(F.col(quoted(column)) for column in inputs)) if inputs else F.lit(True)
+        frame = frame.withColumn(TOO_MANY, kept(rows))
         marked: dict[str, Any] = {} if name is None else {name: F.coalesce(F.col(TOO_MANY), F.lit(0.0))}
         return frame.withColumns({**marked, TOO_MANY: F.col(TOO_MANY).isNull()})
 
@@ -121,30 +120,27 @@ def _function(
     share: float,
     versions: dict[str, int],
     seeds: tuple[int, ...],
-    inputs: list[str],
     application: str,
 ) -> Callable[..., Iterator[pa.Array]]:
-    """For a scalar Arrow function over two columns that only tell how many rows there are, and ``inputs``."""
+    """For a scalar Arrow function: the weight of each row that is kept, NULL for those that are too many."""
 
-    def run(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+    def run(blocks: Iterator[pa.Array]) -> Iterator[pa.Array]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        part = 0 if context is None else context.partitionId()
-        chance = np.random.default_rng([relief.shed.seed, *seeds, part])
+        partition = 0 if context is None else context.partitionId()
+        chance = np.random.default_rng([relief.shed.seed, *seeds, partition])
         strategy = relief.shed.kind()
         counters = [_Counter(one, versions[one.name], relief, application) for one in relief.counted]
-        seen = kept = 0
-        for _, flags, *columns in arrays:
-            rows = len(flags)
-            seen += rows
-            most = max(1, min(rows, int(share * seen + _ROUNDING) - kept))  # so that no block goes unseen
+        part = Share(share)
+        for block in blocks:
+            rows = len(block)
+            most = part.of(rows)
             counts = np.ones(rows)
             if most < rows:
                 for counter in counters:
-                    counts *= counter.matches(dict(zip(inputs, columns, strict=True)))
+                    counts *= counter.matches(block)
             chosen = strategy.keep(rows, most, counts, chance)
-            kept += len(chosen.rows)
             weights, others = np.zeros(rows), np.ones(rows, np.bool_)
             weights[chosen.rows], others[chosen.rows] = chosen.weights, False
             yield pa.array(weights, mask=others)
@@ -153,23 +149,17 @@ def _function(
 
 
 class _Counter:
-    """Rows that one lookup makes of each row: f_R, in memory that all workers of the host map."""
+    """Rows that one lookup makes of each row."""
 
     def __init__(self, lookup: Counted, version: int, relief: Relief, application: str) -> None:
         store = MasterStore.open(lookup.store, version)
         most = relief.counts_bytes // len(relief.counted)
         identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
-        prefix = f"{file_prefix(application)}-{identity}-counts"
-        directory = shared_directory(relief.counts_bytes, prefix)
         self._lookup = lookup
         self._codec = store.codec
         self._columns = store.codec.stream_columns(lookup.on)
-        self._counts = RowCounts(store, most, partial(shared_table, directory, prefix, store.version))
+        self._counts = shared_counts(store, most, application, identity)
 
-    def matches(self, columns: dict[str, pa.Array]) -> Numbers:
-        codes, valid = self._codec.encode([columns[name] for name in self._columns])
-        found = self._counts.rows(codes)
-        found[~valid] = 0.0
-        if not self._lookup.several:
-            found = np.minimum(found, 1.0)
-        return found if self._lookup.leaves else np.maximum(found, 1.0)
+    def matches(self, block: pa.StructArray) -> Numbers:
+        codes, valid = self._codec.encode([block.field(name) for name in self._columns])
+        return self._counts.output(codes, valid, several=self._lookup.several, leaves=self._lookup.leaves)

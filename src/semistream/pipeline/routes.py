@@ -22,6 +22,7 @@ def stage_of(shape: Shape, ledger: Ledger, warehouse: Warehouse, job: Job, start
     """For one batch."""
     now = int(started * 1_000_000)
     staging = str(ledger.staging(job.label))
+    stamped = {"_batch": job.number, "_time": now}
     routes = [
         Route(FACT, tuple(shape.taken.values()), shape.facts, str(warehouse.place(shape.table))),
         Route(
@@ -36,16 +37,15 @@ def stage_of(shape: Shape, ledger: Ledger, warehouse: Warehouse, job: Job, start
         routes.append(
             Route(
                 names.UNMATCHED,
-                (*shape.carried, names.REASON, "_batch", "_time"),
+                (*shape.carried, names.REASON, *stamped),
                 shape.unmatched,
                 str(warehouse.place(shape.unmatched_table)),
-                {"_batch": job.number, "_time": now},
+                stamped,
             )
         )
     if shape.shed is not None:
         place = str(warehouse.place(shape.shed_table))
-        constants = {"_batch": job.number, "_time": now}
-        routes.append(Route(names.SHED, (*shape.original, "_batch", "_time"), shape.shed, place, constants))
+        routes.append(Route(names.SHED, (*shape.original, *stamped), shape.shed, place, stamped))
     unresolved = [(n, one) for n, one in enumerate(shape.steps) if isinstance(one, Lookup) and one.on_miss == "infer"]
     if unresolved:
         beside = [name for n, one in unresolved for name in names.asked_columns(n, len(one.on))]

@@ -2,7 +2,8 @@
 
 `TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
 says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
-poll) so shows by larger batches that it is too fast. `share_of_blocks` keeps a fixed share of blocks of equal length.
+poll) so shows by larger batches that it is too fast. `Share` keeps a fixed share of whatever blocks there are,
+`share_of_blocks` of blocks of equal length.
 """
 
 from __future__ import annotations
@@ -65,14 +66,26 @@ class TimedIntervals:
         return self._rows / self._seconds if self._seconds > 0 else None
 
 
+class Share:
+    """A share of all rows, given out block by block; at least one row of each, so that none goes unseen."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._seen = self._given = 0
+
+    def of(self, rows: int) -> int:
+        """How many of the next ``rows`` rows may go on."""
+        self._seen += rows
+        most = max(1, min(rows, int(self._share * self._seen + _ROUNDING) - self._given))
+        self._given += most
+        return most
+
+
 def share_of_blocks(batches: Iterable[pa.RecordBatch], share: float, block_rows: int) -> Iterator[Interval]:
-    """Blocks of equal length, whatever the batches, and a share of each; at least one row, so that none goes unseen."""
-    seen = kept = 0
+    """Blocks of equal length, whatever the batches, and a share of each."""
+    part = Share(share)
     for block in _blocks(batches, block_rows):
-        seen += block.num_rows
-        most = max(1, min(block.num_rows, int(share * seen + _ROUNDING) - kept))
-        kept += most
-        yield block, most
+        yield block, part.of(block.num_rows)
 
 
 def _blocks(batches: Iterable[pa.RecordBatch], block_rows: int) -> Iterator[pa.RecordBatch]:

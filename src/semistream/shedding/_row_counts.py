@@ -58,6 +58,19 @@ class RowCounts:
             result[listed] = self.counts[at[listed]]
         return result
 
+    def output(
+        self, codes: Codes, valid: npt.NDArray[np.bool_], *, several: bool, leaves: bool
+    ) -> npt.NDArray[np.float64]:
+        """Rows of output that stream rows with these keys will give.
+
+        ``several``: all matches of a row are given, not one; ``leaves``: a row without a match gives none.
+        """
+        found = self.rows(codes)
+        found[~valid] = 0.0
+        if not several:
+            found = np.minimum(found, 1.0)
+        return found if leaves else np.maximum(found, 1.0)
+
 
 def _load(store: Any, most_bytes: int) -> pa.Table:
     codes, counts, rest = (np.empty(0, np.uint64), np.empty(0, np.uint32), 1.0)

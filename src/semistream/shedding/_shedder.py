@@ -109,20 +109,12 @@ class Shedder:
         self._log.publish()
 
     def _matches(self, interval: pa.RecordBatch) -> Numbers:
-        """Rows of output that each stream row will give: f_R, and one for a row without a match in a left join.
-
-        Of a history (``as_of``) these are the most that it can give.
-        """
+        """f_R. Of a history (``as_of``) these are the most that a row can give."""
         assert self._counts is not None
         plan = self._plan
         codes, valid = plan.codec.encode([interval.column(name) for name in plan.stream_keys])
-        found = self._counts.rows(codes)
-        found[~valid] = 0.0
-        if plan.multiple != "all":
-            found = np.minimum(found, 1.0)
-        if plan.how == "left":
-            return np.maximum(found, 1.0)
-        return np.minimum(found, 1.0) if plan.how == "semi" else found
+        several = plan.multiple == "all" and plan.how != "semi"
+        return self._counts.output(codes, valid, several=several, leaves=plan.how != "left")
 
     def _weighted(self, batch: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
         if self._shed.weight is None:

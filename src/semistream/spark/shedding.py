@@ -112,7 +112,9 @@ def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
-        counts = _counts(operator, plan, join.store) if shed.kind.needs_counts else None
+        counts = None
+        if shed.kind.needs_counts:
+            counts = shared_counts(join.store, plan.counts_bytes, operator.application, operator.identity)
         blocks = partial(_blocks, share)
         seeds = (uuid.UUID(about.query).int, about.batch, about.part)
         join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)
@@ -132,8 +134,8 @@ def _blocks(share: float, batches: Iterable[pa.RecordBatch]) -> Iterator[Interva
     return share_of_blocks(batches, share, BLOCK_ROWS)
 
 
-def _counts(operator: Operator, plan: ShedPlan, store: MasterStore) -> RowCounts:
+def shared_counts(store: MasterStore, most_bytes: int, application: str, identity: str) -> RowCounts:
     """Rows a key, in memory that all workers of the host map; the first one of a version reads the store."""
-    prefix = f"{file_prefix(operator.application)}-{operator.identity}-counts"
-    directory = shared_directory(plan.counts_bytes, prefix)
-    return RowCounts(store, plan.counts_bytes, partial(shared_table, directory, prefix, store.version))
+    prefix = f"{file_prefix(application)}-{identity}-counts"
+    directory = shared_directory(most_bytes, prefix)
+    return RowCounts(store, most_bytes, partial(shared_table, directory, prefix, store.version))
