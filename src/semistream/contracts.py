@@ -329,6 +329,7 @@ class Prediction:
     remark: str = ""
     nodes: int = 1
     piece_rows: int = 32_768  # rows worked on at once; small budgets make small pieces
+    gap_pages: float = 0.0  # of a read: pages between those asked for, read along
 
     @property
     def tuples_per_page(self) -> float:

@@ -1,4 +1,4 @@
-"""The Spark session of the Spark tests, and an open shop."""
+"""The Spark session of the Spark tests, the database of the sinks' tests, and an open shop."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.shop import Shop
+from tests.sinks.conftest import postgres
 from tests.spark.conftest import spark
 
-__all__ = ["spark"]
+__all__ = ["postgres", "spark"]
 
 
 @pytest.fixture

@@ -21,12 +21,10 @@ from semistream.pipeline import Decision, Pipeline, lookup, source
 from semistream.sinks import ForeignCheckpointError, ParquetWarehouse, PostgresWarehouse
 from tests.pipeline.faults import CrashError, at, crash
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
-from tests.sinks.conftest import postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["postgres"]
 TABLES = ("sales", "sales_unmatched", "sales_quarantine", "customers")
 
 

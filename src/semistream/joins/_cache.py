@@ -153,10 +153,14 @@ class TupleCache:
         return int(h[k.CELLS_AT] + h[k.TOP] * h[k.CELL_BYTES])
 
     @property
+    def table_bytes(self) -> int:
+        """What it takes beside its cells, made for the most that it may hold."""
+        return int(self.header[self._kernels.CELLS_AT])
+
+    @property
     def least_bytes(self) -> int:
         """`used_bytes` cannot be limited below this: the tables and a few cells."""
-        k, h = self._kernels, self.header
-        return int(h[k.CELLS_AT] + _LEAST_CELLS * h[k.CELL_BYTES])
+        return self.table_bytes + _LEAST_CELLS * int(self.header[self._kernels.CELL_BYTES])
 
     @property
     def full(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from semistream.contracts import Prediction, Profile
 from semistream.joins._popularity import Floats, Popularity
+from semistream.stores.device import Device
 from semistream.stores.reading import LONGEST_REQUEST
 
 _ROUNDS = 60  # of a fixed point, far more than it needs
@@ -78,14 +79,33 @@ def by_inequality(least: float, most: float, popularity: Popularity) -> float:
     return min(most, popularity.above(least))
 
 
-def swept(rows: float, master: Master, popularity: Popularity, gap_pages: float) -> tuple[float, float]:
-    """Pages and requests that so many rows need together: keys share pages, near pages share a request."""
-    density = -math.expm1(-popularity.distinct(rows) / master.pages)
-    pages = master.pages * density
-    apart = (1 - density) ** gap_pages  # no other page near enough to be read along
-    spanned = min((1 - apart) * master.pages, pages * gap_pages)  # pages and gaps that are read as one
-    reads = min(pages, pages * apart + spanned / master.request_pages)  # a request has a longest length
-    return max(1.0, pages), max(1.0, reads)
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep over some pages reads: keys share pages, near pages share a request, with the gap between them."""
+
+    pages: float
+    requests: float
+    gaps: float  # pages that nobody asked for
+
+    @staticmethod
+    def of(keys: float, pages: float, gap_pages: float, request_pages: int) -> Swept:
+        """For keys that fell on R's pages at random; a gap of less than ``gap_pages`` is read through."""
+        density = -math.expm1(-keys / pages)
+        apart = (1 - density) ** gap_pages  # no other page near enough to be read along
+        spanned = min(1 - apart, density * gap_pages)  # pages and gaps that are read as one
+        requests = min(density, density * apart + spanned / request_pages)  # a request has a longest length
+        gaps = max(0.0, spanned - density * (1 - apart))
+        return Swept(pages * density, pages * requests, pages * gaps)
+
+    def seconds(self, device: Device, page_bytes: int) -> float:
+        """What the device takes for it."""
+        return device.seconds(self.requests, (self.pages + self.gaps) * page_bytes)
+
+
+def swept(rows: float, master: Master, popularity: Popularity, gap_pages: float) -> Swept:
+    """What so many rows of the stream need together; a page and a request at least."""
+    read = Swept.of(popularity.distinct(rows), master.pages, gap_pages, master.request_pages)
+    return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
 
 
 def prediction(

@@ -7,12 +7,12 @@ as much.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache import TupleCache, cell_bytes
-from semistream.joins._costs import Master, settled, swept
+from semistream.joins._costs import Master, Swept, settled, swept
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._output import MOST_ROWS
 from semistream.joins._popularity import Popularity
@@ -21,27 +21,60 @@ from semistream.rows import Projection
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
+_LITTLE = 1.05
+_STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
 _LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
 
 
-def elasticity(density: float, read_seconds: float) -> float:
-    """By how much the cost of a miss falls when the window grows: the more pages are touched, the more are shared.
+def elasticity(density: float, read_seconds: float, store: Any, request_pages: int) -> float:
+    """By how much the cost of a miss falls when the window grows by a little: the more is shared, the more.
 
-    ``density`` is the touched share of all pages, ``read_seconds`` what reading costs a miss.
+    ``density`` is the touched share of all pages, ``read_seconds`` what reading costs a miss. A sweep that reads
+    through its gaps costs the same however many wait, although it touches few pages.
     """
-    x = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9)))  # misses a page, if they fell at random
-    saved = 1 - x * math.exp(-x) / max(1e-12, 1 - math.exp(-x)) if x > 1e-6 else 0.0
-    return saved * read_seconds / (read_seconds + MISS_SECONDS)
+    pages = max(1, store.pages)
+    touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
+
+    def cost(keys: float) -> float:
+        return Swept.of(keys, pages, gap_pages(store), request_pages).seconds(store.device, store.page_bytes)
+
+    slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
+    return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
 
 
-def cache_share(miss_ratio: float, elastic: float, cached_rows: float) -> float:
-    """The cache's share of what both have: cache : window = s : m·e, with m the miss ratio and e the elasticity.
+def gap_pages(store: Any) -> float:
+    """How far apart pages may be that are read as one."""
+    return float(1 + store.device.gap_bytes / store.page_bytes)
 
-    s is what hits gain when the cache grows by a factor e: (1 - m)/(ln C + 0.58) on a Zipf stream of exponent 1, which
-    is taken for granted here.
+
+def request_pages(store: Any, buffer: int) -> int:
+    """Pages of the longest request of a sweep: one half of the reader's buffer loads, the other is used."""
+    half = max(1, buffer // 4 // store.page_bytes)
+    return min(Master.of(store, buffer // 2).request_pages, half)
+
+
+def cache_share(miss_ratio: float, elastic: float, cached: float, keys: float) -> float:
+    """The cache's share of what both have: cells : window = s : m·e, with m the miss ratio and e the elasticity.
+
+    s is what hits gain when the cache of C keys grows by a factor of 2.718: C^(1-z)/H_N(z) on a Zipf stream over N
+    keys, with the exponent z at which C keys have as many hits as were seen.
     """
-    gain = (1 - miss_ratio) / (math.log(max(2, cached_rows)) + 0.58)
+    keys = max(1.0, keys)
+    cached = min(max(1.0, cached), keys)
+    low, high = 0.0, _STEEPEST
+    for _ in range(_HALVINGS):
+        skew = (low + high) / 2
+        below = _harmonic(cached, skew) < (1 - miss_ratio) * _harmonic(keys, skew)
+        low, high = (skew, high) if below else (low, skew)
+    gain = cached ** (1 - low) / _harmonic(keys, low)
     return gain / max(1e-12, gain + miss_ratio * elastic)
+
+
+def _harmonic(keys: float, skew: float) -> float:
+    """The sum of k^-skew over so many keys, by Euler and Maclaurin."""
+    log = math.log(keys)
+    integral = math.expm1((1 - skew) * log) / (1 - skew) if abs(1 - skew) > 1e-9 else log
+    return integral + (1 + math.exp(-skew * log)) / 2 + skew / 12
 
 
 def window_floor(room: int, row: int) -> int:
@@ -54,52 +87,82 @@ def cache_bounds(room: int, floor: int) -> tuple[int, int]:
     return int(room * _LEAST_CACHE), room - floor
 
 
+@dataclass(frozen=True)
+class At:
+    """A split, and what follows from it on a Zipf stream."""
+
+    cached: float  # keys
+    hits: float
+    window: float  # rows in a full one
+    read: Swept  # by its sweep
+
+
+class Split:
+    """What the two sides of a budget are worth, for a Zipf stream of some exponent."""
+
+    def __init__(self, store: Any, plan: JoinPlan, parts: Division, skew: float = 1.0) -> None:
+        layout = Projection(store.layout, plan.needed).target
+        self._cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
+        self._store, self._parts, self._skew = store, parts, skew
+        self._master = replace(Master.of(store, parts.buffer // 2), request_pages=request_pages(store, parts.buffer))
+        self._popularity = Popularity(self._master.keys, skew)
+        self._row, self._waiting = row_charge(plan.stream), waiting_bytes(plan.stream)
+        self.room = parts.cache + parts.window
+        self.has_cache = TupleCache.holds_anything(parts.cache, self._cell)
+        # The cache's tables are made for the most it may get, and stay when it shrinks.
+        self._tables = TupleCache.geometry(parts.cache, self._cell)["cells_at"] if self.has_cache else parts.cache
+
+    def at(self, cache: float) -> At:
+        """With so many bytes for the cache."""
+        master = self._master
+        cached = min(float(master.keys), max(0.0, (cache - self._tables) / self._cell) / master.rows_per_key)
+        best = 1.0 if cached >= master.keys else self._popularity.head(cached)
+        hits = best * (1 - _LOST * (1 - best)) if self._skew else best
+        window = max(1.0, (self.room - cache) / self._waiting)
+        others = self._popularity.without(min(cached, master.keys - 1.0))
+        return At(cached, hits, window, swept(window, master, others, gap_pages(self._store)))
+
+    def rest(self) -> float:
+        """Where the split comes to rest: the cache's bytes."""
+        if not self.has_cache:
+            return float(self._parts.cache)
+        return settled(self._step, float(self._parts.cache))
+
+    def _step(self, cache: float) -> float:
+        now, store = self.at(cache), self._store
+        read = now.read.seconds(store.device, store.page_bytes) / now.window
+        elastic = elasticity(now.read.pages / self._master.pages, read, store, self._master.request_pages)
+        share = cache_share(1 - now.hits, elastic, now.cached, self._master.keys)
+        wanted = self._tables + share * (self.room - self._tables)
+        low, high = cache_bounds(self.room, window_floor(self.room, self._row))
+        return min(max(min(max(wanted, low), high), self._tables), self._parts.cache)
+
+
 def predict_sweep(
     store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, share: float, *, adapt: bool
 ) -> Prediction:
     """Zipf hits of the cache and the reads of a full window, where the split between them comes to rest."""
     parts = Division.of(store, plan, memory_bytes, share)
-    layout = Projection(store.layout, plan.needed).target
-    cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
-    master = Master.of(store, parts.buffer // 2)
-    half = max(1, parts.buffer // 4 // store.page_bytes)  # one half of the reader's buffer loads, the other is used
-    master = replace(master, request_pages=min(master.request_pages, half))
-    popularity = Popularity(master.keys, profile.skew)
-    room, row = parts.cache + parts.window, row_charge(plan.stream)
-    waiting = waiting_bytes(plan.stream)
-    gap = 1 + store.device.gap_bytes / store.page_bytes
-    has_cache = TupleCache.holds_anything(parts.cache, cell)
-    # The cache's tables are made for the most it may get, and stay when it shrinks.
-    tables = TupleCache.geometry(parts.cache, cell)["cells_at"] if has_cache else parts.cache
-
-    def at(cache: float) -> tuple[float, float, float, float, float]:
-        """Cached keys, hits, rows in a full window, pages and requests of its sweep."""
-        cached = min(float(master.keys), max(0.0, (cache - tables) / cell) / master.rows_per_key)
-        whole = cached >= master.keys
-        best = 1.0 if whole else popularity.head(cached)
-        hits = best * (1 - _LOST * (1 - best)) if profile.skew else best
-        window = max(1.0, (room - cache) / waiting)
-        pages, reads = swept(window, master, popularity.without(min(cached, master.keys - 1.0)), gap)
-        return cached, hits, window, pages, reads
-
-    def step(cache: float) -> float:
-        cached, hits, window, pages, reads = at(cache)
-        read = store.device.seconds(reads, pages * store.page_bytes) / window
-        wanted = room * cache_share(1 - hits, elasticity(pages / master.pages, read), cached)
-        low, high = cache_bounds(room, window_floor(room, row))
-        return min(max(min(max(wanted, low), high), tables), parts.cache)
-
-    cache = settled(step, float(parts.cache)) if adapt and has_cache else float(parts.cache)
-    _, hits, window, pages, reads = at(cache)
+    split = Split(store, plan, parts, profile.skew)
+    cache = split.rest() if adapt else float(parts.cache)
+    then = split.at(cache)
     shown = {
         "index": parts.index,
         "read buffer": parts.buffer + parts.plan,
         "output": parts.output,
         "cache": int(cache),
-        "window": room - int(cache),
+        "window": split.room - int(cache),
     }
-    tuples = window / max(1e-9, 1 - hits)
+    tuples, requests = then.window / max(1e-9, 1 - then.hits), then.read.requests
     words = f"for a Zipf stream of exponent {profile.skew:g}"
     piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
     rows = 1 / (1 / piece + 1 / tuples)  # a sweep has a cost of its own, as a piece of the stream has
-    return Prediction(hits, tuples / reads, pages / reads, shown, words, piece_rows=max(1, int(rows)))
+    return Prediction(
+        then.hits,
+        tuples / requests,
+        then.read.pages / requests,
+        shown,
+        words,
+        piece_rows=max(1, int(rows)),
+        gap_pages=then.read.gaps / requests,
+    )

@@ -194,11 +194,12 @@ class DerakhshanJoin(Join):
         hits = popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
         gap = 1 + store.device.gap_bytes / store.page_bytes
-        pages, reads = swept(block * (1 - hits), master, popularity.without(min(keys, master.keys - 1)), gap)
+        read = swept(block * (1 - hits), master, popularity.without(min(keys, master.keys - 1)), gap)
         parts = {
             "index": store.index_bytes,
             "block": block * (row + waiting),
             "cache": rows * row_cost(store, plan),
         }
         words = "one read for the misses of a block on the same page"
-        return Prediction(hits, block / reads, pages / reads, parts, words, piece_rows=block)
+        counts = (hits, block / read.requests, read.pages / read.requests)
+        return Prediction(*counts, parts, words, piece_rows=block, gap_pages=read.gaps / read.requests)

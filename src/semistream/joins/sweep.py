@@ -7,22 +7,21 @@ Idea
        requests are in flight, the next chunk loads while this one is joined. Few misses make point reads, many one
        sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
     3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves
-    more
-       window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must go for
-       it.
+       more window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must
+       go for it.
     4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
        by a Bloom filter of the master's keys.
 
 Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
-    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share
+    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share begins
+    where the cost model has it for a Zipf stream, since a large window is swept too seldom to find it by trying, and
     follows the marginal gain, from the counts of the last sweep (see `_move_split`).
 
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
-one
-    miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window m·r·e/W,
-    where e is the elasticity of r: near 0 for point reads (a miss costs the same however many wait), 1 for a scan.
-    Hence cache key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1 and c
-    = 0 this is MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
+    one miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window
+    m·r·e/W, where e is the elasticity of r: near 0 for point reads (a miss costs the same however many wait), 1 for a
+    scan. Hence cache key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1
+    and c = 0 this is MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
 
 New: no published semi-stream join counts every arrival for admission, nor moves between point reads and a scan.
 """
@@ -45,7 +44,15 @@ from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
-from semistream.joins._split import cache_bounds, cache_share, elasticity, predict_sweep, window_floor
+from semistream.joins._split import (
+    Split,
+    cache_bounds,
+    cache_share,
+    elasticity,
+    predict_sweep,
+    request_pages,
+    window_floor,
+)
 from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
 from semistream.rows import Projection
@@ -62,7 +69,7 @@ class SweepSettings:
     """What can be set; the defaults suit most streams."""
 
     wait_seconds: float = 1.0
-    cache_share: float = 0.9
+    cache_share: float = 0.9  # at most, and from the start where it does not adapt
     adapt: bool = True
     reads_in_flight: int = 8
 
@@ -112,6 +119,8 @@ class SweepJoin(Join):
         if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
             self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
         self._cache_limit = parts.cache if self.cache is not None and not self._shared else 0
+        if self._cache_limit and self.settings.adapt:
+            self._limit_cache(int(Split(store, plan, parts).rest()))
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
@@ -124,6 +133,7 @@ class SweepJoin(Join):
         self._filter: npt.NDArray[np.uint64] | None = None
         self._swept_at = 0
         self._elastic = 0.0
+        self._request_pages = request_pages(store, parts.buffer)
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
@@ -308,7 +318,7 @@ class SweepJoin(Join):
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in
         density = (counters.pages - before[2]) / max(1, store.pages)
-        self._elastic = elasticity(density, seconds / max(1, misses))
+        self._elastic = elasticity(density, seconds / max(1, misses), store, self._request_pages)
         if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
             self._load_filter()
         if self.cache is not None and not self._shared:
@@ -320,14 +330,18 @@ class SweepJoin(Join):
     def _move_split(self, miss_ratio: float) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window."""
         assert self.cache is not None
-        share = cache_share(miss_ratio, self._elastic, self.cache.rows)
-        wanted = self._cache_limit + int(_DAMPING * (share * self._room - self._cache_limit))
+        share = cache_share(miss_ratio, self._elastic, self.cache.rows, self.store.rows)
+        tables = self.cache.table_bytes
+        wanted = self._cache_limit + int(_DAMPING * (tables + share * (self._room - tables) - self._cache_limit))
         low, high = cache_bounds(self._room, self._window_floor())
         limit = min(max(wanted, low), high)
-        limit = min(max(limit, self.cache.least_bytes), self.parts.cache)
         if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
-            self._cache_limit = limit
-            self.cache.limit_bytes(limit)
+            self._limit_cache(limit)
+
+    def _limit_cache(self, limit: int) -> None:
+        assert self.cache is not None
+        self._cache_limit = min(max(limit, self.cache.least_bytes), self.parts.cache)
+        self.cache.limit_bytes(self._cache_limit)
 
     def _window_floor(self) -> int:
         filter_bytes = self._filter.nbytes if self._filter is not None else 0

@@ -104,9 +104,8 @@ def run(
             rows = feed.in_two_streams()
         else:
             rows = sum(out.num_rows for out in join.join(feed.stream()))
-        if one_match and rows != feed.moments[-1].rows:
-            fed = feed.moments[-1].rows
-            raise BenchmarkError(f"{rows:,} rows came out of {fed:,}; every stream row has one match here")
+        if one_match and rows != feed.fed:
+            raise BenchmarkError(f"{rows:,} rows came out of {feed.fed:,}; every stream row has one match here")
         waited = waits(join)
         checked = load.stream(_CHECKED_AT if plain else 0, _CHECKED)
         checks = {"last": checksum_of(join.join([checked]))}

@@ -1,9 +1,10 @@
 """Measuring a join while its stream flows: a warm-up, then segments; counters and clock are read as rows go in.
 
-So neither an empty start nor the end, when everybody leaves, is in the figures. Segments of one run give a confidence
-interval. Making a batch is not the join's work, so the clock stands still meanwhile. With an arrival rate, rows come at
-their own pace on a clock that skips the time in which a join would only wait; how long they stood in front of it is
-noted.
+So neither an empty start nor the end, when everybody leaves, is in the figures. A join that lets its tuples gather and
+then reads for all of them is measured over whole rounds of that: part of one would show it too fast or too slow.
+Segments of one run give a confidence interval. Making a batch is not the join's work, so the clock stands still
+meanwhile. With an arrival rate, rows come at their own pace on a clock that skips the time in which a join would only
+wait; how long they stood in front of it is noted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SEGMENTS = 8
 BATCH = 20_000
 MOST_WARM, MOST_MEASURED = 20_000_000, 4_000_000
 _MOST_A_SECOND = 4_000_000
+_PATIENCE = 2.0  # times the measured seconds, to wait for a round's end
 
 
 @dataclass(frozen=True)
@@ -75,31 +77,36 @@ class Feed:
         self.join, self.limits, self.arrival = join, limits, arrival
         self.moments: list[Moment] = []
         self._batches = iter(batches)
-        self._fed = 0
+        self.fed = 0
         self._making = 0.0  # seconds in which batches were made
         self._idle = 0.0  # seconds in which the join would have waited for the stream
         self._stood = 0.0  # seconds in front of the join, over all rows
+        self._rounds = 0  # that have ended
+        self._round: Moment | None = None  # when the last one did
 
     def stream(self) -> Iterator[pa.RecordBatch]:
         """The stream, warm-up and measured part in one."""
-        limits, started, origin = self.limits, self._clock(), 0.0
+        limits, started, origin, warm = self.limits, self._clock(), 0.0, None
         while (batch := self._next()) is not None:
             now = self._clock()
+            ended = self._round_ended()
             if not self.moments:
-                if self._fed >= limits.warm_rows or now - started > limits.warm_seconds:
+                if warm is None and (self.fed >= limits.warm_rows or now - started > limits.warm_seconds):
+                    warm = now
+                if warm is not None and (ended or now - warm > limits.seconds):
                     self._note()
                     origin = now
                     for one in meetings(self.join):
                         one.waits = Waits()
-            elif now - self.moments[0].seconds > limits.seconds:
+            elif now - self.moments[0].seconds > limits.seconds * (1 if ended else _PATIENCE):
                 break
             elif now - self.moments[-1].seconds > limits.seconds / SEGMENTS:
                 self._note()
             if self.moments and self.arrival:
                 self._arrive(batch.num_rows, now, origin)
             yield batch
-            self._fed += batch.num_rows
-        self._note()
+            self.fed += batch.num_rows
+        self._finish()
 
     def in_two_streams(self) -> int:
         """As `stream`, but everybody has left before the measured part begins, and before it ends; returns the rows
@@ -109,15 +116,34 @@ class Feed:
 
         def take(seconds: float, most: int) -> Iterator[pa.RecordBatch]:
             until = time.perf_counter() + seconds
-            while self._fed < most and time.perf_counter() < until and (batch := self._next()) is not None:
-                self._fed += batch.num_rows
+            while self.fed < most and time.perf_counter() < until and (batch := self._next()) is not None:
+                self.fed += batch.num_rows
                 yield batch
 
         rows = sum(out.num_rows for out in self.join.join(take(limits.warm_seconds, limits.warm_rows)))
         self._note()
-        rows += sum(out.num_rows for out in self.join.join(take(limits.seconds, self._fed + limits.rows)))
+        rows += sum(out.num_rows for out in self.join.join(take(limits.seconds, self.fed + limits.rows)))
         self._note()
         return rows
+
+    def _round_ended(self) -> bool:
+        """Has a round just ended, or is there nothing to wait for?"""
+        rounds = sum(part.stats.sweeps for part in parts(self.join))
+        if rounds == self._rounds:
+            return rounds == 0 or self.arrival is not None
+        self._rounds = rounds
+        self._round = self._moment()
+        return True
+
+    def _finish(self) -> None:
+        """The end, or the end of the last whole round, if that is most of what was measured."""
+        now, last = self._moment(), self._round
+        if self.moments and last is not None and self.arrival is None:
+            begin = self.moments[0]
+            if 2 * (last.rows - begin.rows) > now.rows - begin.rows:
+                self.moments = [one for one in self.moments if one.rows < last.rows]
+                now = last
+        self.moments.append(now)
 
     def _next(self) -> pa.RecordBatch | None:
         before = time.perf_counter()
@@ -128,7 +154,7 @@ class Feed:
     def _arrive(self, rows: int, now: float, origin: float) -> None:
         """A batch is there when its last row has come; its rows came one after the other."""
         assert self.arrival is not None
-        complete = origin + (self._fed + rows - self.moments[0].rows) / self.arrival
+        complete = origin + (self.fed + rows - self.moments[0].rows) / self.arrival
         self._idle += max(0.0, complete - (now + self._idle))
         self._stood += rows * (now + self._idle - complete + rows / self.arrival / 2)
 
@@ -136,8 +162,11 @@ class Feed:
         return time.perf_counter() - self._making
 
     def _note(self) -> None:
+        self.moments.append(self._moment())
+
+    def _moment(self) -> Moment:
         counted = reduce(add, (part.stats.copy() for part in parts(self.join)))
-        self.moments.append(Moment(counted, self._fed, self._clock(), time.process_time() - self._making))
+        return Moment(counted, self.fed, self._clock(), time.process_time() - self._making)
 
     def figures(self) -> dict[str, Any]:
         """The measured part in figures."""

@@ -46,7 +46,7 @@ class Costs:
     def rate(self, name: str, said: Prediction, store: Any) -> float:
         """Rows/s of a join on one core (a core a node), for what its model says."""
         terms = self.joins[name]
-        read = store.device.seconds(1, said.pages_per_read * store.page_bytes) + terms.read
+        read = store.device.seconds(1, (said.pages_per_read + said.gap_pages) * store.page_bytes) + terms.read
         read += said.pages_per_read * terms.page
         seconds = read / said.tuples_per_read + (1 - said.hit_ratio) * terms.miss + said.hit_ratio * terms.hit
         seconds += terms.piece / said.piece_rows

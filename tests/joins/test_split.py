@@ -1,0 +1,89 @@
+"""Where sweep draws the line between cache and window: at the least cost, whatever the stream's skew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
+from semistream.joins._division import Division
+from semistream.joins._split import MISS_SECONDS, Split, cache_share, elasticity
+from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.stores import MasterStore
+from semistream.stores.device import Device
+from semistream.workloads.zipf import ZipfWorkload
+
+ROWS = 100_000
+DISKS = {"page cache": Device(1.1e-6, 0.08e-9), "flash": Device(14e-6, 0.17e-9), "spinning": Device(5e-3, 6e-9)}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
+    load = ZipfWorkload(ROWS)
+    path: Path = tmp_path_factory.mktemp("split") / "store"
+    return MasterStore.build(pa.Table.from_batches(load.master()), path, key="key")
+
+
+@pytest.fixture
+def question(store: MasterStore) -> JoinPlan:
+    schema = ZipfWorkload(ROWS).stream(0, 1).schema
+    return JoinPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
+
+
+@pytest.fixture(params=DISKS)
+def on_disk(request: pytest.FixtureRequest, store: MasterStore, monkeypatch: pytest.MonkeyPatch) -> MasterStore:
+    monkeypatch.setattr(type(store), "device", DISKS[request.param])
+    return store
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.5, 0.75, 1.0, 1.25])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
+    parts = Division.of(on_disk, question, int(share * on_disk.bytes), 0.9)
+    split = Split(on_disk, question, parts, skew)
+
+    def cost(cache: float) -> float:
+        then = split.at(cache)
+        read = then.read.seconds(on_disk.device, on_disk.page_bytes) / then.window
+        return (1 - then.hits) * (MISS_SECONDS + read)
+
+    best = min(map(cost, np.linspace(0.25 * split.room, parts.cache, 60)))
+    assert cost(split.rest()) <= 1.05 * best
+
+
+def test_a_dear_disk_gets_the_larger_window(
+    store: MasterStore, question: JoinPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = []
+    for disk in DISKS.values():
+        monkeypatch.setattr(type(store), "device", disk)
+        rests.append(Split(store, question, Division.of(store, question, store.bytes // 10, 0.9)).rest())
+    assert rests == sorted(rests, reverse=True)
+    assert rests[-1] < 0.8 * rests[0]
+
+
+def test_elasticity(on_disk: MasterStore) -> None:
+    far = elasticity(1e-7, 1.0, on_disk, 64)
+    near = elasticity(1 - 1e-7, 1.0, on_disk, 64)
+    assert far == pytest.approx(0, abs=0.01)  # single reads: nobody shares
+    assert near == pytest.approx(1, abs=0.01)  # a scan, however many wait
+    assert elasticity(0.5, 0.0, on_disk, 64) == 0  # reads that cost nothing
+
+
+def test_share_of_any_hits() -> None:
+    for cached in (1, 100, ROWS, 2 * ROWS):
+        shares = [cache_share(miss, 0.5, cached, ROWS) for miss in (0.0, 0.01, 0.3, 0.99, 1.0)]
+        assert all(0 <= share <= 1 for share in shares), (cached, shares)
+    assert cache_share(0.0, 0.5, 10, 0) >= 0  # an empty master
+
+
+def test_begins_there(store: MasterStore, question: JoinPlan) -> None:
+    memory = store.bytes // 10
+    wanted = Split(store, question, Division.of(store, question, memory, 0.9)).rest()
+    assert SweepJoin(store, question, Budget(memory))._cache_limit == pytest.approx(wanted, rel=0.01)
+    fixed = SweepJoin(store, question, Budget(memory), SweepSettings(cache_share=0.6, adapt=False))
+    assert fixed._cache_limit == fixed.parts.cache

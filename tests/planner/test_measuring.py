@@ -1,0 +1,39 @@
+"""Measuring over whole rounds: a join that gathers and then reads is seen neither too fast nor too slow."""
+
+from __future__ import annotations
+
+import math
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
+from semistream.joins import JOINS
+from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.planner.measuring import Feed, Limits
+from semistream.stores import MasterStore
+from semistream.workloads.zipf import ZipfWorkload
+
+ROWS, BATCH = 60_000, 500
+
+
+def fed(join: object, store: MasterStore, rows: int) -> Feed:
+    load = ZipfWorkload(ROWS)
+    limits = Limits(ROWS, rows, math.inf, math.inf, BATCH)
+    feed = Feed(join, limits.batches(load), limits)
+    assert sum(out.num_rows for out in join.join(feed.stream())) == feed.fed  # type: ignore[attr-defined]
+    assert feed.fed == ROWS + rows
+    return feed
+
+
+def test_whole_rounds(store: MasterStore, question: JoinPlan) -> None:
+    join = SweepJoin(store, question, Budget(store.bytes // 10), SweepSettings(wait_seconds=1e9))
+    feed = fed(join, store, 3 * ROWS)
+    begin, end = feed.moments[0], feed.moments[-1]
+    assert end.stats.sweeps - begin.stats.sweeps >= 3
+    assert begin.rows > ROWS
+    assert end.rows < feed.fed
+    assert feed.figures()["rows"] == end.rows - begin.rows
+
+
+def test_no_rounds(store: MasterStore, question: JoinPlan) -> None:
+    feed = fed(JOINS["inl"](store, question, Budget(store.bytes // 10)), store, ROWS)
+    assert (feed.moments[0].rows, feed.moments[-1].rows) == (ROWS, 2 * ROWS)
