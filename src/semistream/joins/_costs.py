@@ -88,21 +88,27 @@ class Swept:
     gaps: float  # pages that nobody asked for
 
     @staticmethod
-    def of(keys: float, pages: float, gap_pages: float, request_pages: int) -> Swept:
-        """For keys that fell on R's pages at random; a gap of less than ``gap_pages`` is read through."""
+    def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> Swept:
+        """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
         density = -math.expm1(-keys / pages)
-        apart = (1 - density) ** gap_pages  # no other page near enough to be read along
-        spanned = min(1 - apart, density * gap_pages)  # pages and gaps that are read as one
+        skipped, most = 1 - density, gap_pages - 1  # from a page on, the pages that nobody asked for: a geometric law
+        apart = skipped**gap_pages  # the next page that is asked for is too far away
+        passed = skipped * (1 - (most + 1) * skipped**most + most * skipped ** (most + 1))  # density × pages between
+        spanned = density * (1 - apart) + passed  # pages and gaps that are read as one
         requests = min(density, density * apart + spanned / request_pages)  # a request has a longest length
-        gaps = max(0.0, spanned - density * (1 - apart))
-        return Swept(pages * density, pages * requests, pages * gaps)
+        return Swept(pages * density, pages * requests, pages * passed)
 
     def seconds(self, device: Device, page_bytes: int) -> float:
         """What the device takes for it."""
         return device.seconds(self.requests, (self.pages + self.gaps) * page_bytes)
 
 
-def swept(rows: float, master: Master, popularity: Popularity, gap_pages: float) -> Swept:
+def gap_pages(store: Any) -> int:
+    """How far apart pages may be that are read as one."""
+    return int(1 + store.device.gap_bytes // store.page_bytes)
+
+
+def swept(rows: float, master: Master, popularity: Popularity, gap_pages: int) -> Swept:
     """What so many rows of the stream need together; a page and a request at least."""
     read = Swept.of(popularity.distinct(rows), master.pages, gap_pages, master.request_pages)
     return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)

@@ -12,7 +12,7 @@ from typing import Any
 
 from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache import TupleCache, cell_bytes
-from semistream.joins._costs import Master, Swept, settled, swept
+from semistream.joins._costs import Master, Swept, gap_pages, settled, swept
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._output import MOST_ROWS
 from semistream.joins._popularity import Popularity
@@ -40,11 +40,6 @@ def elasticity(density: float, read_seconds: float, store: Any, request_pages: i
 
     slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
     return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
-
-
-def gap_pages(store: Any) -> float:
-    """How far apart pages may be that are read as one."""
-    return float(1 + store.device.gap_bytes / store.page_bytes)
 
 
 def request_pages(store: Any, buffer: int) -> int:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction, Profile
-from semistream.joins._costs import Master, swept
+from semistream.joins._costs import Master, gap_pages, swept
 from semistream.joins._groups import Indices
 from semistream.joins._in_order import ask, give
 from semistream.joins._master_cache import MasterCache, cell_bytes, row_cost
@@ -193,8 +193,8 @@ class DerakhshanJoin(Join):
         keys = rows / master.rows_per_key
         hits = popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
-        gap = 1 + store.device.gap_bytes / store.page_bytes
-        read = swept(block * (1 - hits), master, popularity.without(min(keys, master.keys - 1)), gap)
+        others = popularity.without(min(keys, master.keys - 1))
+        read = swept(block * (1 - hits), master, others, gap_pages(store))
         parts = {
             "index": store.index_bytes,
             "block": block * (row + waiting),

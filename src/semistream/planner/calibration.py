@@ -1,7 +1,9 @@
 """`semistream calibrate`: measure, on this machine, what the cost models only count.
 
-A store of half a million rows is made, and every join runs on it for a moment at several budgets and skews. From rows,
-reads, pages, hits and seconds of these runs its five terms are fitted (never below zero). The steps that the papers
+A store of two million rows is made and one of a tenth of that, and every join runs on them for a moment at several
+budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples a piece, so
+two sizes tell apart what a piece costs and what a read does. From rows, reads, pages, hits and seconds of these runs
+its five terms are fitted (never below zero). The steps that the papers
 name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one by one.
 """
 
@@ -11,6 +13,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,16 +29,16 @@ from semistream.joins._output import Output
 from semistream.joins._stream_table import StreamTable
 from semistream.keys import KeyCodec
 from semistream.planner.machine import fingerprint
-from semistream.planner.measuring import Measured, measure
+from semistream.planner.measuring import BATCH, measure
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream.stores.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
-ROWS = 500_000
-_MEMORY = (0.01, 0.04, 0.12, 0.3)
-_SKEWS = (0.0, 0.5, 1.0)
+ROWS = 2_000_000
+_PARTS = {1: (0.01, 0.05, 0.15), 10: (0.03, 0.3)}  # of the rows, and the budgets on that store
+_SKEWS = {1: (0.0, 0.5, 1.0), 10: (0.0, 1.0)}
 _COLUMNS = ["surrogate", "price", "vendor"]
 _STEP = 200_000  # tuples for the papers' steps
 _USUAL: npt.NDArray[np.float64] = np.array([100e-6, 3e-6, 0.5e-6, 0.2e-6, 200e-6])  # read, page, miss, hit, piece
@@ -53,54 +56,60 @@ def calibrate(
 ) -> Costs:
     """Measure everything; about eight minutes. The store is made in ``directory``, a temporary one unless given."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
-        loads = {skew: ZipfWorkload(rows, skew=skew) for skew in _SKEWS}
-        report("making a store", 0, len(joins) + 2)
-        store = MasterStore.build(loads[1.0].master(), Path(place) / "store", key="key")
+        report("making stores", 0, len(joins) + 2)
+        stores = {
+            part: MasterStore.build(ZipfWorkload(rows // part).master(), Path(place) / f"store{part}", key="key")
+            for part in _PARTS
+        }
         terms = {}
         for number, name in enumerate(joins, 1):
             report(name, number, len(joins) + 2)
             # A node of pcsrj is an sscj, and tells what it counted only at the end of a stream.
-            terms[name] = _fit(store, list(_runs("sscj" if name == "pcsrj" else name, store, loads, seconds)))
+            terms[name] = _fit(list(_runs("sscj" if name == "pcsrj" else name, stores, seconds)))
         report("keys, steps and device", len(joins) + 1, len(joins) + 2)
-        return Costs(fingerprint(), terms, _keys(), _steps(store, loads[0.0]), dict(store.manifest.device))
+        steps = _steps(stores[1], ZipfWorkload(rows, skew=0.0))
+        return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device))
 
 
-def _runs(
-    name: str, store: MasterStore, loads: dict[float, ZipfWorkload], seconds: float
-) -> Iterator[tuple[Measured, int]]:
+@dataclass(frozen=True)
+class _Run:
+    """A short run: what was counted, and the seconds beside the device's."""
+
+    counts: list[float]  # requests, pages, misses, hits, pieces
+    seconds: float
+
+
+def _runs(name: str, stores: dict[int, MasterStore], seconds: float) -> Iterator[_Run]:
     kind: Any = JOINS[name]
-    schema = loads[1.0].stream(0, 1).schema
-    for skew, load in loads.items():
-        for share in _MEMORY if name != "reference" else (2.0,):
-            plan = JoinPlan.make(schema, store.schema, store.codec, "key", "left", _COLUMNS)
+    for part, store in stores.items():
+        for skew, share in itertools.product(_SKEWS[part], _PARTS[part] if name != "reference" else (2.0,)):
+            load = ZipfWorkload(store.rows, skew=skew)
+            plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", _COLUMNS)
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store, plan) > budget.total:
                 continue
-            size = max(50, store.rows // 50)
-            made = [load.stream(start, size) for start in range(0, 250 * size, size)]  # making rows is not timed
+            size = min(BATCH, max(50, store.rows // 50))
             seen = measure(
                 kind(store, plan, budget),
-                itertools.cycle(made),
+                (load.stream(start, size) for start in itertools.count(0, size)),
                 warm_rows=6 * store.rows,
                 warm_seconds=3 * seconds,
                 seconds=seconds,
             )
-            yield seen, kind.predict(store, plan, budget.total, Profile(skew)).piece_rows
+            piece_rows = kind.predict(store, plan, budget.total, Profile(skew)).piece_rows
+            stats = seen.stats
+            missing = seen.rows * stats.misses / max(1, stats.hits + stats.misses)
+            counts = [stats.read_requests, stats.pages_read, missing, seen.rows - missing, seen.rows / piece_rows]
+            io = store.device.seconds(stats.read_requests, stats.bytes_read)
+            yield _Run(counts, max(0.1 * seen.seconds, seen.seconds - io))
 
 
-def _fit(store: MasterStore, runs: list[tuple[Measured, int]]) -> Terms:
+def _fit(runs: list[_Run]) -> Terms:
     """Least squares of relative errors, every term at least zero: the best over all choices of terms that are not.
 
     What the runs do not tell apart (a join that always hits says nothing of misses) stays near what is usual.
     """
-    counts, seconds = [], []
-    for run, piece_rows in runs:
-        stats, probes = run.stats, max(1, run.stats.hits + run.stats.misses)
-        io = store.device.seconds(stats.read_requests, stats.bytes_read)
-        missing = run.rows * stats.misses / probes
-        counts.append([stats.read_requests, stats.pages_read, missing, run.rows - missing, run.rows / piece_rows])
-        seconds.append(max(0.1 * run.seconds, run.seconds - io))
-    rows: npt.NDArray[np.float64] = np.array(counts, float) / np.array(seconds)[:, None]
+    rows: npt.NDArray[np.float64] = np.array([run.counts for run in runs]) / [[run.seconds] for run in runs]
     x = np.concatenate([rows, _TRUST * np.diag(1 / _USUAL)])
     y = np.concatenate([np.ones(len(rows)), np.full(len(_USUAL), _TRUST)])
     best: npt.NDArray[np.float64] = _USUAL
