@@ -91,11 +91,12 @@ class Swept:
     def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> Swept:
         """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
         density = -math.expm1(-keys / pages)
+        gap_pages = min(gap_pages, request_pages - 1)  # a request has a longest length
         skipped, most = 1 - density, gap_pages - 1  # from a page on, the pages that nobody asked for: a geometric law
         apart = skipped**gap_pages  # the next page that is asked for is too far away
         passed = skipped * (1 - (most + 1) * skipped**most + most * skipped ** (most + 1))  # density × pages between
         spanned = density * (1 - apart) + passed  # pages and gaps that are read as one
-        requests = min(density, density * apart + spanned / request_pages)  # a request has a longest length
+        requests = min(density, density * apart + spanned / request_pages)
         return Swept(pages * density, pages * requests, pages * passed)
 
     def seconds(self, device: Device, page_bytes: int) -> float:

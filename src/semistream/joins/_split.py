@@ -10,9 +10,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from semistream.contracts import JoinPlan, Prediction, Profile
 from semistream.joins._cache import TupleCache, cell_bytes
-from semistream.joins._costs import Master, Swept, gap_pages, settled, swept
+from semistream.joins._costs import Master, Swept, gap_pages, swept
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._output import MOST_ROWS
 from semistream.joins._popularity import Popularity
@@ -22,6 +24,7 @@ from semistream.rows import Projection
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
 _LITTLE = 1.05
+_TRIED, _CLOSER = 16, 2
 _STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
 _LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
 
@@ -105,12 +108,12 @@ class Split:
         self.room = parts.cache + parts.window
         self.has_cache = TupleCache.holds_anything(parts.cache, self._cell)
         # The cache's tables are made for the most it may get, and stay when it shrinks.
-        self._tables = TupleCache.geometry(parts.cache, self._cell)["cells_at"] if self.has_cache else parts.cache
+        self.tables = TupleCache.geometry(parts.cache, self._cell)["cells_at"] if self.has_cache else parts.cache
 
     def at(self, cache: float) -> At:
         """With so many bytes for the cache."""
         master = self._master
-        cached = min(float(master.keys), max(0.0, (cache - self._tables) / self._cell) / master.rows_per_key)
+        cached = min(float(master.keys), max(0.0, (cache - self.tables) / self._cell) / master.rows_per_key)
         best = 1.0 if cached >= master.keys else self._popularity.head(cached)
         hits = best * (1 - _LOST * (1 - best)) if self._skew else best
         window = max(1.0, (self.room - cache) / self._waiting)
@@ -118,19 +121,24 @@ class Split:
         return At(cached, hits, window, swept(window, master, others, gap_pages(self._store)))
 
     def rest(self) -> float:
-        """Where the split comes to rest: the cache's bytes."""
+        """Where the split should come to rest: the cache's bytes at the least cost."""
+        most = float(self._parts.cache)
         if not self.has_cache:
-            return float(self._parts.cache)
-        return settled(self._step, float(self._parts.cache))
+            return most
+        least, highest = cache_bounds(self.room, window_floor(self.room, self._row))
+        low, high = min(max(float(least), self.tables), most), min(float(highest), most)
+        best = low
+        for _ in range(_CLOSER):  # there may be two valleys, so the whole range is looked at first
+            tried = np.linspace(low, max(low, high), _TRIED)
+            best = float(tried[int(np.argmin([self.seconds(cache) for cache in tried]))])
+            step = (high - low) / (_TRIED - 1)
+            low, high = max(low, best - step), min(high, best + step)
+        return best
 
-    def _step(self, cache: float) -> float:
-        now, store = self.at(cache), self._store
-        read = now.read.seconds(store.device, store.page_bytes) / now.window
-        elastic = elasticity(now.read.pages / self._master.pages, read, store, self._master.request_pages)
-        share = cache_share(1 - now.hits, elastic, now.cached, self._master.keys)
-        wanted = self._tables + share * (self.room - self._tables)
-        low, high = cache_bounds(self.room, window_floor(self.room, self._row))
-        return min(max(min(max(wanted, low), high), self._tables), self._parts.cache)
+    def seconds(self, cache: float) -> float:
+        """What a stream tuple costs with so many bytes for the cache, as far as the split can change it."""
+        then, store = self.at(cache), self._store
+        return (1 - then.hits) * (MISS_SECONDS + then.read.seconds(store.device, store.page_bytes) / then.window)
 
 
 def predict_sweep(
