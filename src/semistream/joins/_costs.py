@@ -92,6 +92,8 @@ class Swept:
         """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
         density = -math.expm1(-keys / pages)
         gap_pages = min(gap_pages, request_pages - 1)  # a request has a longest length
+        if gap_pages < 1:
+            return Swept(pages * density, pages * density, 0.0)
         skipped, most = 1 - density, gap_pages - 1  # from a page on, the pages that nobody asked for: a geometric law
         apart = skipped**gap_pages  # the next page that is asked for is too far away
         passed = skipped * (1 - (most + 1) * skipped**most + most * skipped ** (most + 1))  # density × pages between

@@ -13,6 +13,7 @@ from semistream.stores.paged import PLAN_BYTES
 _BUFFER = 1 << 20  # a few of the longest requests; more only takes memory from the cache
 _DIRECT_BUFFER = 4 << 20  # past the page cache, reads in flight need places
 _OUTPUT = 3 << 20
+_OUTPUT_PART = 12  # of a small budget: every piece of the stream has a cost of its own, so pieces must not be tiny
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Division:
         most = min(_DIRECT_BUFFER if store.direct else _BUFFER, spare // (24 * tasks))
         buffer = page + most // page * page
         reads = PLAN_BYTES + most
-        output = row + min(_OUTPUT, spare // (32 * tasks))
+        output = row + min(_OUTPUT, spare // (_OUTPUT_PART * tasks))
         rest = total - index - tasks * (2 * buffer + reads + output)
         cache = int(max(0, rest - tasks * waiting) * share)
         window = (rest - cache) // tasks

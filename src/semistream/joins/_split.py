@@ -36,6 +36,8 @@ def elasticity(density: float, read_seconds: float, store: Any, request_pages: i
     through its gaps costs the same however many wait, although it touches few pages.
     """
     pages = max(1, store.pages)
+    if density <= 0 or read_seconds <= 0:
+        return 0.0
     touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
 
     def cost(keys: float) -> float:

@@ -260,6 +260,7 @@ class SweepJoin(Join):
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
         if self.window.rows == 0:
             return
+        used = self.window.bytes
         stream, codes = self.window.take()
         waiting, rows = Waiting(stream, codes), len(codes)
         del codes
@@ -275,7 +276,7 @@ class SweepJoin(Join):
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
         self._offer_absent(waiting.codes[~present], least)
-        self._learn(before, rows, len(present), int((~present).sum()), full=full)
+        self._learn(before, rows, len(present), int((~present).sum()), used if full else 0)
         yield from self.output.settled(stream, waiting.matched)
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
@@ -309,8 +310,11 @@ class SweepJoin(Join):
                 if usable:
                     self.cache.offer_absent(codes, max(2, least))
 
-    def _learn(self, before: tuple[int, int, int], misses: int, keys: int, absent: int, *, full: bool) -> None:
-        """Count the reads, load the filter when many keys were absent, move the split between cache and window."""
+    def _learn(self, before: tuple[int, int, int], misses: int, keys: int, absent: int, used: int) -> None:
+        """Count the reads, load the filter when many keys were absent, move the split between cache and window.
+
+        ``used`` are the window's bytes; none at the end of the stream, which says nothing of the next one.
+        """
         counters, stats, store = self.reader.counters, self.stats, self.store
         stats.sweeps += 1
         stats.count_reads(counters)
@@ -323,17 +327,22 @@ class SweepJoin(Join):
             self._load_filter()
         if self.cache is not None and not self._shared:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
-            if full and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
-                self._move_split(misses / max(1, arrivals))
+            if used and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
+                self._move_split(misses / max(1, arrivals), used)
         self._note_peak()
 
-    def _move_split(self, miss_ratio: float) -> None:
-        """Move towards the split where a byte more of cache saves as much as a byte more of window."""
+    def _move_split(self, miss_ratio: float, used: int) -> None:
+        """Move towards the split where a byte more of cache saves as much as a byte more of window.
+
+        What a window cannot use, since its deadline comes first, the cache gets at once.
+        """
         assert self.cache is not None
         share = cache_share(miss_ratio, self._elastic, self.cache.rows, self.store.rows)
         tables = self.cache.table_bytes
         wanted = self._cache_limit + int(_DAMPING * (tables + share * (self._room - tables) - self._cache_limit))
         low, high = cache_bounds(self._room, self._window_floor())
+        if used < self.window_limit // 2:
+            wanted = max(wanted, self._room - 2 * used)
         limit = min(max(wanted, low), high)
         if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
             self._limit_cache(limit)

@@ -12,6 +12,8 @@ from semistream.spark.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CHECKPOINTS = "spark__sql__streaming__checkpointFileManagerClass"
+
 
 def local_session(name: str, master: str = "local[2]", **conf: str) -> SparkSession:
     """Start (or get) a quiet local session. Settings are given with ``__`` for dots: ``spark__ui__enabled="true"``."""
@@ -35,4 +37,23 @@ def local_session(name: str, master: str = "local[2]", **conf: str) -> SparkSess
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if _CHECKPOINTS not in conf:
+        _write_checkpoints_quickly(session)
     return session
+
+
+def _write_checkpoints_quickly(session: SparkSession) -> None:
+    """Write checkpoints by plain files and renames; see docs/decisions/0006-local-checkpoints.md."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way to ask which classes there are
+    assert jvm is not None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for package in ("streaming.checkpointing", "streaming"):  # it moved with Spark 4.1
+        name = f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
+        try:
+            loader.loadClass(name)
+        except Py4JJavaError:
+            continue
+        session.conf.set(_CHECKPOINTS.replace("__", "."), name)
+        return
