@@ -45,6 +45,7 @@ from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
 from semistream.joins._split import (
+    WORTH,
     Split,
     cache_bounds,
     cache_share,
@@ -60,6 +61,7 @@ from semistream.stores.paged import PLAN_BYTES
 from semistream.stores.reading import PageReader
 
 _DAMPING = 0.3
+_TRY_AGAIN = 50  # sweeps after which a closed cache is opened again
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
 
@@ -121,6 +123,7 @@ class SweepJoin(Join):
         self._cache_limit = parts.cache if self.cache is not None and not self._shared else 0
         if self._cache_limit and self.settings.adapt:
             self._limit_cache(int(Split(store, plan, parts).rest()))
+        self._opening, self._closed_for = self._cache_limit, 0
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
@@ -334,9 +337,14 @@ class SweepJoin(Join):
     def _move_split(self, miss_ratio: float, used: int) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
 
-        What a window cannot use, since its deadline comes first, the cache gets at once.
+        What a window cannot use, since its deadline comes first, the cache gets at once. A cache that serves too few
+        rows is closed, and tried again much later: streams change.
         """
         assert self.cache is not None
+        if self._closed_for or miss_ratio > 1 - WORTH:
+            self._closed_for = (self._closed_for + 1) % _TRY_AGAIN
+            self._limit_cache(0 if self._closed_for else self._opening)
+            return
         share = cache_share(miss_ratio, self._elastic, self.cache.rows, self.store.rows)
         tables = self.cache.table_bytes
         wanted = self._cache_limit + int(_DAMPING * (tables + share * (self._room - tables) - self._cache_limit))
