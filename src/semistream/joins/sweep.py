@@ -279,7 +279,8 @@ class SweepJoin(Join):
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
         self._offer_absent(waiting.codes[~present], least)
-        self._learn(before, rows, len(present), int((~present).sum()), used if full else 0)
+        filled = used >= self.window_limit // 2
+        self._learn(before, rows, len(present), int((~present).sum()), filled=filled, full=full)
         yield from self.output.settled(stream, waiting.matched)
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
@@ -313,10 +314,12 @@ class SweepJoin(Join):
                 if usable:
                     self.cache.offer_absent(codes, max(2, least))
 
-    def _learn(self, before: tuple[int, int, int], misses: int, keys: int, absent: int, used: int) -> None:
+    def _learn(
+        self, before: tuple[int, int, int], misses: int, keys: int, absent: int, *, filled: bool, full: bool
+    ) -> None:
         """Count the reads, load the filter when many keys were absent, move the split between cache and window.
 
-        ``used`` are the window's bytes; none at the end of the stream, which says nothing of the next one.
+        Not ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
         """
         counters, stats, store = self.reader.counters, self.stats, self.store
         stats.sweeps += 1
@@ -325,20 +328,20 @@ class SweepJoin(Join):
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in
         density = (counters.pages - before[2]) / max(1, store.pages)
-        self._elastic = elasticity(density, seconds / max(1, misses), store, self._request_pages)
+        read_seconds = seconds / max(1, misses)
+        self._elastic = elasticity(density, read_seconds, store, self._request_pages) if filled else 0.0
         if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
             self._load_filter()
         if self.cache is not None and not self._shared:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
-            if used and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
-                self._move_split(misses / max(1, arrivals), used)
+            if full and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
+                self._move_split(misses / max(1, arrivals))
         self._note_peak()
 
-    def _move_split(self, miss_ratio: float, used: int) -> None:
+    def _move_split(self, miss_ratio: float) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
 
-        What a window cannot use, since its deadline comes first, the cache gets at once. A cache that serves too few
-        rows is closed, and tried again much later: streams change.
+        A cache that serves too few rows is closed, and tried again much later: streams change.
         """
         assert self.cache is not None
         if self._closed_for or miss_ratio > 1 - WORTH:
@@ -349,8 +352,6 @@ class SweepJoin(Join):
         tables = self.cache.table_bytes
         wanted = self._cache_limit + int(_DAMPING * (tables + share * (self._room - tables) - self._cache_limit))
         low, high = cache_bounds(self._room, self._window_floor())
-        if used < self.window_limit // 2:
-            wanted = max(wanted, self._room - 2 * used)
         limit = min(max(wanted, low), high)
         if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
             self._limit_cache(limit)
