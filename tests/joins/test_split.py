@@ -12,7 +12,7 @@ import pytest
 from semistream.budget import Budget
 from semistream.contracts import JoinPlan
 from semistream.joins._division import Division
-from semistream.joins._split import WORTH, Split, cache_share, elasticity, request_pages
+from semistream.joins._split import Split, cache_share, elasticity, request_pages, worth_keeping
 from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
@@ -48,9 +48,10 @@ def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore
     split = Split(on_disk, question, parts, skew)
     tried = np.linspace(0.25 * split.room, parts.cache, 60)
     best = tried[int(np.argmin([split.seconds(cache) for cache in tried]))]
-    if split.at(best).hits >= 1.1 * WORTH:
+    hits, read_seconds = split.at(best).hits, split.read_seconds(best)
+    if worth_keeping(0.9 * hits, read_seconds):
         assert split.seconds(split.rest()) <= 1.01 * split.seconds(best)
-    elif split.at(best).hits < 0.9 * WORTH:
+    elif not worth_keeping(1.1 * hits, read_seconds):
         assert split.at(split.rest()).hits < 0.05  # closed
 
 
@@ -60,14 +61,12 @@ def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, questi
     parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
     split = Split(on_disk, question, parts, skew)
     rest = split.rest()
-    if split.at(rest).hits < WORTH:
+    if not worth_keeping(split.at(rest).hits, split.read_seconds(rest)):
         return  # the cache is closed
     cache, tables = rest, split.tables
     for _ in range(40):
-        then = split.at(cache)
-        read = then.read.seconds(on_disk.device, on_disk.page_bytes) / then.window
-        pages = request_pages(on_disk, parts.buffer)
-        elastic = elasticity(then.read.pages / on_disk.pages, read, on_disk, pages)
+        then, pages = split.at(cache), request_pages(on_disk, parts.buffer)
+        elastic = elasticity(then.read.pages / on_disk.pages, split.read_seconds(cache), on_disk, pages)
         share = cache_share(1 - then.hits, elastic, then.cached, ROWS)
         cache += 0.3 * (tables + share * (split.room - tables) - cache)
         cache = min(max(cache, split.room / 16), parts.cache)

@@ -23,9 +23,9 @@ from semistream.rows import Projection
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
-# Of the rows, what a cache must serve: below it, admitting rows and cutting pieces into hits and misses cost more than
-# it saves (1 M rows, 10 %, skews 0 and 0.5: hits of 0.09 lose a fifth of the rate, 0.31 neither lose nor gain).
-WORTH = 0.2
+# What a cache costs a row of the stream: admitting rows, cutting pieces into hits and misses (1 M rows out of the page
+# cache, 10 %, skews 0 and 0.5: hits of 0.09 lost a fifth of the rate, 0.31 neither lost nor gained).
+_KEEP_SECONDS = 0.13e-6
 _LITTLE = 1.05
 _TRIED, _CLOSER = 16, 2
 _STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
@@ -78,6 +78,11 @@ def _harmonic(keys: float, skew: float) -> float:
     log = math.log(keys)
     integral = math.expm1((1 - skew) * log) / (1 - skew) if abs(1 - skew) > 1e-9 else log
     return integral + (1 + math.exp(-skew * log)) / 2 + skew / 12
+
+
+def worth_keeping(hits: float, read_seconds: float) -> bool:
+    """Does a cache with so many hits save more than it costs, where a miss would have to be read?"""
+    return hits * (MISS_SECONDS + read_seconds) >= _KEEP_SECONDS
 
 
 def window_floor(room: int, row: int) -> int:
@@ -138,12 +143,16 @@ class Split:
             best = float(tried[int(np.argmin([self.seconds(cache) for cache in tried]))])
             step = (high - low) / (_TRIED - 1)
             low, high = max(low, best - step), min(high, best + step)
-        return best if self.at(best).hits >= WORTH else closed
+        return best if worth_keeping(self.at(best).hits, self.read_seconds(best)) else closed
 
     def seconds(self, cache: float) -> float:
         """What a stream tuple costs with so many bytes for the cache, as far as the split can change it."""
+        return (1 - self.at(cache).hits) * (MISS_SECONDS + self.read_seconds(cache))
+
+    def read_seconds(self, cache: float) -> float:
+        """What reading for a miss costs."""
         then, store = self.at(cache), self._store
-        return (1 - then.hits) * (MISS_SECONDS + then.read.seconds(store.device, store.page_bytes) / then.window)
+        return then.read.seconds(store.device, store.page_bytes) / then.window
 
 
 def predict_sweep(

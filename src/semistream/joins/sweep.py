@@ -45,7 +45,6 @@ from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
 from semistream.joins._split import (
-    WORTH,
     Split,
     cache_bounds,
     cache_share,
@@ -53,6 +52,7 @@ from semistream.joins._split import (
     predict_sweep,
     request_pages,
     window_floor,
+    worth_keeping,
 )
 from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
@@ -335,16 +335,16 @@ class SweepJoin(Join):
         if self.cache is not None and not self._shared:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             if full and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
-                self._move_split(misses / max(1, arrivals))
+                self._move_split(misses / max(1, arrivals), read_seconds)
         self._note_peak()
 
-    def _move_split(self, miss_ratio: float) -> None:
+    def _move_split(self, miss_ratio: float, read_seconds: float) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
 
         A cache that serves too few rows is closed, and tried again much later: streams change.
         """
         assert self.cache is not None
-        if self._closed_for or miss_ratio > 1 - WORTH:
+        if self._closed_for or not worth_keeping(1 - miss_ratio, read_seconds):
             self._closed_for = (self._closed_for + 1) % _TRY_AGAIN
             self._limit_cache(0 if self._closed_for else self._opening)
             return
