@@ -44,16 +44,10 @@ def local_session(name: str, master: str = "local[2]", **conf: str) -> SparkSess
 
 def _write_checkpoints_quickly(session: SparkSession) -> None:
     """Write checkpoints by plain files and renames; see docs/decisions/0006-local-checkpoints.md."""
-    from py4j.protocol import Py4JJavaError
-
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way to ask which classes there are
     assert jvm is not None
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    for package in ("streaming.checkpointing", "streaming"):  # it moved with Spark 4.1
+    for package in ("streaming.checkpointing", "streaming"):  # newer versions of Spark, and older ones
         name = f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
-        try:
-            loader.loadClass(name)
-        except Py4JJavaError:
-            continue
-        session.conf.set(_CHECKPOINTS.replace("__", "."), name)
-        return
+        if jvm.org.apache.spark.util.Utils.classIsLoadable(name):
+            session.conf.set(_CHECKPOINTS.replace("__", "."), name)
+            return
