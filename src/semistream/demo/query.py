@@ -85,16 +85,24 @@ class Query:
         self.running: Any = None
 
     def follow(
-        self, show: Show, until_rows: int, stop_after: int | None = None, enough_seconds: float = math.inf
+        self,
+        show: Show,
+        until_rows: int,
+        stop_after: int | None = None,
+        enough_seconds: float = math.inf,
+        replays: int = 0,
     ) -> None:
         """Start the query, show how it does, and stop it when so many rows are through, or after a batch.
 
+        Not before so many batches were sent again: all rows may have been through when it was stopped before.
         A slow one is stopped when it has run for ``enough_seconds`` and there are batches to judge it by.
         """
         started = self.last_batch = time.monotonic()
         self._begin()
         try:
-            while self._look(show) < until_rows and (stop_after is None or self.seen < stop_after):
+            while (self._look(show) < until_rows or self.outcome.replayed < replays) and (
+                stop_after is None or self.seen < stop_after
+            ):
                 self._check()
                 if time.monotonic() - started > enough_seconds and len(self.outcome.batches) > WARM_UP:
                     break

@@ -179,7 +179,7 @@ class Shop:
         self.arrivals.start()
         query.follow(show.update, self.settings.rows, stop_after=self.settings.stop_after_batch)
         show.stopped(*query.forget_last_commit())
-        query.follow(show.update, self.settings.rows)
+        query.follow(show.update, self.settings.rows, replays=1)
         return query.finished()
 
     def native(self, name: str, show: LiveQuery) -> Outcome:
