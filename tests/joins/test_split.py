@@ -48,7 +48,7 @@ def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore
     split = Split(on_disk, question, parts, skew)
     tried = np.linspace(0.25 * split.room, parts.cache, 60)
     best = tried[int(np.argmin([split.seconds(cache) for cache in tried]))]
-    hits, read_seconds = split.at(best).hits, split.read_seconds(best)
+    hits, read_seconds = split.at(best).hits, split.at(best).read_seconds
     if worth_keeping(0.9 * hits, read_seconds):
         assert split.seconds(split.rest()) <= 1.01 * split.seconds(best)
     elif not worth_keeping(1.1 * hits, read_seconds):
@@ -61,12 +61,12 @@ def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, questi
     parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
     split = Split(on_disk, question, parts, skew)
     rest = split.rest()
-    if not worth_keeping(split.at(rest).hits, split.read_seconds(rest)):
+    if not worth_keeping(split.at(rest).hits, split.at(rest).read_seconds):
         return  # the cache is closed
     cache, tables = rest, split.tables
     for _ in range(40):
         then, pages = split.at(cache), request_pages(on_disk, parts.buffer)
-        elastic = elasticity(then.read.pages / on_disk.pages, split.read_seconds(cache), on_disk, pages)
+        elastic = elasticity(then.read.pages / on_disk.pages, then.read_seconds, on_disk, pages)
         share = cache_share(1 - then.hits, elastic, then.cached, ROWS)
         cache += 0.3 * (tables + share * (split.room - tables) - cache)
         cache = min(max(cache, split.room / 16), parts.cache)
@@ -102,9 +102,9 @@ def test_share_of_any_hits() -> None:
 def test_begins_there(store: MasterStore, question: JoinPlan) -> None:
     memory = store.bytes // 10
     wanted = Split(store, question, Division.of(store, question, memory, 0.9)).rest()
-    assert SweepJoin(store, question, Budget(memory))._cache_limit == pytest.approx(wanted, rel=0.01)
+    assert SweepJoin(store, question, Budget(memory)).balance.limit == pytest.approx(wanted, rel=0.01)
     fixed = SweepJoin(store, question, Budget(memory), SweepSettings(cache_share=0.6, adapt=False))
-    assert fixed._cache_limit == fixed.parts.cache
+    assert fixed.balance.limit == fixed.parts.cache
 
 
 def test_a_useless_cache_is_closed_and_tried_again(store: MasterStore, question: JoinPlan) -> None:
@@ -119,18 +119,32 @@ def test_a_useless_cache_is_closed_and_tried_again(store: MasterStore, question:
         return join.stats.since(before).hit_ratio
 
     assert feed(0.0, 0) < 0.05
-    assert join._closed_for
+    assert join.balance.closed_for
     hits = [feed(1.0, number * rows) for number in range(1, 6)]  # how many sweeps these are depends on the disk
     assert hits[-1] > 0.5, hits
-    assert not join._closed_for
+    assert not join.balance.closed_for
 
 
 def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterStore, question: JoinPlan) -> None:
     seconds = itertools.count(0.0, 10.0)  # every batch finds the deadline passed
     join = SweepJoin(store, question, Budget(store.bytes // 10), clock=lambda: next(seconds))
-    began = join._cache_limit
+    began = join.balance.limit
     load = ZipfWorkload(ROWS)
     assert sum(out.num_rows for out in join.join(load.stream(at, 500) for at in range(0, 400_000, 500))) == 400_000
     join.check()
     assert began < 0.9 * join.parts.cache
-    assert join._cache_limit > 0.97 * join.parts.cache
+    assert join.balance.limit > 0.97 * join.parts.cache
+
+
+def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(store: MasterStore, question: JoinPlan) -> None:
+    memory = store.bytes // 5
+    join = SweepJoin(store, question, Budget(memory), SweepSettings(wait_seconds=1e9))
+    load = ZipfWorkload(ROWS, absent=0.5, skew=0.0)
+    batches = (load.stream(at, 5_000) for at in range(0, 3_000_000, 5_000))
+    rows = 0
+    for out in join.join(batches):
+        rows += out.num_rows
+        assert join.window_limit > 0
+    assert rows == 3_000_000
+    join.check()
+    assert join._filter is not None

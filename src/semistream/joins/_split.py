@@ -103,6 +103,7 @@ class At:
     hits: float
     window: float  # rows in a full one
     read: Swept  # by its sweep
+    read_seconds: float  # for a miss
 
 
 class Split:
@@ -128,7 +129,8 @@ class Split:
         hits = best * (1 - _LOST * (1 - best)) if self._skew else best
         window = max(1.0, (self.room - cache) / self._waiting)
         others = self._popularity.without(min(cached, master.keys - 1.0))
-        return At(cached, hits, window, swept(window, master, others, gap_pages(self._store)))
+        read = swept(window, master, others, gap_pages(self._store))
+        return At(cached, hits, window, read, read.seconds(self._store.device, self._store.page_bytes) / window)
 
     def rest(self) -> float:
         """Where the split should come to rest: the cache's bytes at the least cost."""
@@ -143,16 +145,13 @@ class Split:
             best = float(tried[int(np.argmin([self.seconds(cache) for cache in tried]))])
             step = (high - low) / (_TRIED - 1)
             low, high = max(low, best - step), min(high, best + step)
-        return best if worth_keeping(self.at(best).hits, self.read_seconds(best)) else closed
+        then = self.at(best)
+        return best if worth_keeping(then.hits, then.read_seconds) else closed
 
     def seconds(self, cache: float) -> float:
         """What a stream tuple costs with so many bytes for the cache, as far as the split can change it."""
-        return (1 - self.at(cache).hits) * (MISS_SECONDS + self.read_seconds(cache))
-
-    def read_seconds(self, cache: float) -> float:
-        """What reading for a miss costs."""
-        then, store = self.at(cache), self._store
-        return then.read.seconds(store.device, store.page_bytes) / then.window
+        then = self.at(cache)
+        return (1 - then.hits) * (MISS_SECONDS + then.read_seconds)
 
 
 def predict_sweep(

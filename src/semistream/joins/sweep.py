@@ -15,7 +15,7 @@ Idea
 Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
     remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share begins
     where the cost model has it for a Zipf stream, since a large window is swept too seldom to find it by trying, and
-    follows the marginal gain, from the counts of the last sweep (see `_move_split`).
+    follows the marginal gain, from the counts of the last sweep (see `_balance`).
 
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
     one miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window
@@ -40,28 +40,18 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan, Prediction, Profile
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
+from semistream.joins._balance import Balance
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._division import Division, output_row_bytes
 from semistream.joins._groups import Waiting
 from semistream.joins._output import MOST_ROWS, Output, pieces
-from semistream.joins._split import (
-    Split,
-    cache_bounds,
-    cache_share,
-    elasticity,
-    predict_sweep,
-    request_pages,
-    window_floor,
-    worth_keeping,
-)
+from semistream.joins._split import predict_sweep
 from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
 from semistream.rows import Projection
 from semistream.stores.paged import PLAN_BYTES
 from semistream.stores.reading import PageReader
 
-_DAMPING = 0.3
-_TRY_AGAIN = 50  # sweeps after which a closed cache is opened again
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
 
@@ -120,10 +110,8 @@ class SweepJoin(Join):
         self._room = budget.free  # for cache and window together
         if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
             self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
-        self._cache_limit = parts.cache if self.cache is not None and not self._shared else 0
-        if self._cache_limit and self.settings.adapt:
-            self._limit_cache(int(Split(store, plan, parts).rest()))
-        self._opening, self._closed_for = self._cache_limit, 0
+        own = None if self._shared else self.cache
+        self.balance = Balance(store, plan, parts, own, self._room, adapt=self.settings.adapt)
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
@@ -135,8 +123,6 @@ class SweepJoin(Join):
         self._clock = clock
         self._filter: npt.NDArray[np.uint64] | None = None
         self._swept_at = 0
-        self._elastic = 0.0
-        self._request_pages = request_pages(store, parts.buffer)
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
@@ -155,7 +141,7 @@ class SweepJoin(Join):
         """Bytes that the window may take now."""
         if self._shared:
             return self.parts.window
-        return self._room - (self._filter.nbytes if self._filter is not None else 0) - self._cache_limit
+        return self._room - self._filter_bytes - self.balance.limit
 
     def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
@@ -291,7 +277,7 @@ class SweepJoin(Join):
             return 0
         span = max(1, self.stats.rows_in - self._swept_at)
         waiting_bytes = span * row_charge(self.plan.stream)
-        least = int(min(255, self._elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
+        least = int(min(255, self.balance.elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
         return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
 
     def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
@@ -329,41 +315,18 @@ class SweepJoin(Join):
         self._swept_at = stats.rows_in
         density = (counters.pages - before[2]) / max(1, store.pages)
         read_seconds = seconds / max(1, misses)
-        self._elastic = elasticity(density, read_seconds, store, self._request_pages) if filled else 0.0
+        self.balance.learn(density, read_seconds, filled=filled)
         if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
             self._load_filter()
         if self.cache is not None and not self._shared:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
-            if full and self.settings.adapt and self.cache.full:  # before that, the miss ratio is that of a cold start
-                self._move_split(misses / max(1, arrivals), read_seconds)
+            if full:
+                self.balance.move(misses / max(1, arrivals), read_seconds, self._filter_bytes)
         self._note_peak()
 
-    def _move_split(self, miss_ratio: float, read_seconds: float) -> None:
-        """Move towards the split where a byte more of cache saves as much as a byte more of window.
-
-        A cache that serves too few rows is closed, and tried again much later: streams change.
-        """
-        assert self.cache is not None
-        if self._closed_for or not worth_keeping(1 - miss_ratio, read_seconds):
-            self._closed_for = (self._closed_for + 1) % _TRY_AGAIN
-            self._limit_cache(0 if self._closed_for else self._opening)
-            return
-        share = cache_share(miss_ratio, self._elastic, self.cache.rows, self.store.rows)
-        tables = self.cache.table_bytes
-        wanted = self._cache_limit + int(_DAMPING * (tables + share * (self._room - tables) - self._cache_limit))
-        low, high = cache_bounds(self._room, self._window_floor())
-        limit = min(max(wanted, low), high)
-        if abs(limit - self._cache_limit) > self._room // 50:  # each move costs a pass over the cache
-            self._limit_cache(limit)
-
-    def _limit_cache(self, limit: int) -> None:
-        assert self.cache is not None
-        self._cache_limit = min(max(limit, self.cache.least_bytes), self.parts.cache)
-        self.cache.limit_bytes(self._cache_limit)
-
-    def _window_floor(self) -> int:
-        filter_bytes = self._filter.nbytes if self._filter is not None else 0
-        return window_floor(self._room, row_charge(self.plan.stream)) + filter_bytes
+    @property
+    def _filter_bytes(self) -> int:
+        return self._filter.nbytes if self._filter is not None else 0
 
     def _load_filter(self) -> None:
         size = self.store.bloom_bytes
@@ -376,8 +339,7 @@ class SweepJoin(Join):
         now = self.store.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
         if self.cache is not None and not self._shared:
             now += self.cache.used_bytes
-        if self._filter is not None:
-            now += self._filter.nbytes
+        now += self._filter_bytes
         self.stats.peak_bytes = max(self.stats.peak_bytes, now)
 
     # -- what every join has -------------------------------------------------------------------------------------------
