@@ -20,6 +20,7 @@ from semistream.joins._output import MOST_ROWS
 from semistream.joins._popularity import Popularity
 from semistream.joins._window import row_charge, waiting_bytes
 from semistream.rows import Projection
+from semistream.stores.paged import PLAN_BYTES
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
@@ -102,6 +103,7 @@ class At:
     cached: float  # keys
     hits: float
     window: float  # rows in a full one
+    waiting: float  # keys in it
     read: Swept  # by its sweep
     read_seconds: float  # for a miss
 
@@ -130,7 +132,8 @@ class Split:
         window = max(1.0, (self.room - cache) / self._waiting)
         others = self._popularity.without(min(cached, master.keys - 1.0))
         read = swept(window, master, others, gap_pages(self._store))
-        return At(cached, hits, window, read, read.seconds(self._store.device, self._store.page_bytes) / window)
+        seconds = read.seconds(self._store.device, self._store.page_bytes)
+        return At(cached, hits, window, others.distinct(window), read, seconds / window)
 
     def rest(self) -> float:
         """Where the split should come to rest: the cache's bytes at the least cost."""
@@ -172,7 +175,9 @@ def predict_sweep(
     tuples, requests = then.window / max(1e-9, 1 - then.hits), then.read.requests
     words = f"for a Zipf stream of exponent {profile.skew:g}"
     piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
-    rows = 1 / (1 / piece + 1 / tuples)  # a sweep has a cost of its own, as a piece of the stream has
+    # A sweep plans its reads for some keys at a time, and each of these rounds costs what a piece of the stream does.
+    rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))
+    rows = 1 / (1 / piece + rounds / tuples)
     return Prediction(
         then.hits,
         tuples / requests,

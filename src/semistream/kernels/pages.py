@@ -213,6 +213,9 @@ def collect(
     pass over memory that stays in the processor's cache, and no interpreter between two pages.
     """
     vector = np.empty(2, np.int64)
+    with_text = False
+    for k in range(len(columns)):
+        with_text |= widths[columns[k]] == 0
     while state[RANGE] < last_range:
         r = state[RANGE]
         base = buffer if fd >= 0 else buffer + ranges[r, 2]
@@ -228,8 +231,11 @@ def collect(
             if not _is_sound(page, pages[p, 1], pages[p, 2]):
                 return DAMAGED
             count = np.int64(load_u32(page + 8))
-            # A projected row is never longer than the row it comes from, so all of a page fits where a page fits.
-            if state[ROWS] + count >= len(out_index) or state[BYTES] + load_u32(page + 12) > staging_bytes:
+            # At most all rows of the page are wanted, with smaller heads, and all text on it if any is.
+            most = count * new_head
+            if with_text:
+                most += np.int64(load_u32(page + 12)) - HEADER - count * (8 + head)
+            if state[ROWS] + count >= len(out_index) or state[BYTES] + most > staging_bytes:
                 return FULL
             for k in range(pages[p, 3], pages[p, 4]):
                 i = _lower_bound(page, count, codes[k])

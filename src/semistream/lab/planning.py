@@ -44,7 +44,7 @@ def calibrate(
         Path | None, typer.Option("--directory", help="A directory on the disk to measure.", show_default="temporary")
     ] = None,
 ) -> None:
-    """Measure what the cost models need to know of this machine; about eight minutes, best while it is idle.
+    """Measure what the cost models need to know of this machine; about ten minutes, best while it is idle.
 
     Example: [cyan]semistream calibrate --directory /data[/]
     """

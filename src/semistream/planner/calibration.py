@@ -54,7 +54,7 @@ def calibrate(
     seconds: float = 0.4,
     report: Report = lambda *_: None,
 ) -> Costs:
-    """Measure everything; about eight minutes. The store is made in ``directory``, a temporary one unless given."""
+    """Measure everything; about ten minutes. The store is made in ``directory``, a temporary one unless given."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
         report("making stores", 0, len(joins) + 2)
         stores = {
