@@ -37,7 +37,12 @@ def test_calibrate_save_load(no_calibration: Path, tmp_path: Path) -> None:
     assert set(costs.steps) == {"insert", "probe", "delete", "output"}
     assert costs.keys["string"] > 0
     assert costs.device["cached_request_seconds"] > 0
+    assert costs.pace > 0
     assert not list(tmp_path.glob("semistream-calibration-*"))
+    known = default_costs()
+    both = costs.completed_by(known)
+    assert {name for name in JOINS if both.joins[name] != known.joins[name]} == set(some)
+    assert (both.pace, both.device) == (costs.pace, costs.device)
     costs.save(no_calibration)
     assert current_costs() == Costs.load(no_calibration) == costs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, choose
 from semistream.lab.options import listed
 from semistream.lab.terminal import progress_bars, show_table
 
@@ -43,16 +43,34 @@ def calibrate(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="A directory on the disk to measure.", show_default="temporary")
     ] = None,
+    joins: Annotated[
+        str | None,
+        typer.Option("--joins", help="Some joins, separated by commas; others stay as known.", show_default="all"),
+    ] = None,
 ) -> None:
     """Measure what the cost models need to know of this machine; about ten minutes, best while it is idle.
 
-    Example: [cyan]semistream calibrate --directory /data[/]
+    [bold]Examples[/]
+
+    [cyan]semistream calibrate --directory /data[/]
+
+    [cyan]semistream calibrate --joins sweep[/]
     """
+    from semistream.joins import JOINS
     from semistream.planner.calibration import calibrate as run
     from semistream.planner.machine import calibration_path
+    from semistream.planner.rates import current_costs
 
+    known, chosen = tuple(JOINS), listed(joins)
+    for name in chosen:
+        choose("--joins", name, known)
+    before = current_costs() if chosen else None
     with progress_bars() as progress:
-        costs = run(directory, report=lambda _, done, total: progress("calibrating", done, total))
+        costs = run(
+            directory, joins=chosen or known, report=lambda _, done, total: progress("calibrating", done, total)
+        )
+    if before is not None:
+        costs = costs.completed_by(before)
     path = out or calibration_path()
     costs.save(path)
     lines = [

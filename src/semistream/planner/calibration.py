@@ -3,17 +3,19 @@
 A store of two million rows is made and one of a tenth of that, and every join runs on them for a moment at several
 budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples a piece, so
 two sizes tell apart what a piece costs and what a read does. From rows, reads, pages, hits and seconds of these runs
-its five terms are fitted (never below zero). The steps that the papers
-name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one by one.
+its five terms are fitted (never below zero). A machine that others use too is now faster and now slower, so the same
+short run stands before and after every join, and its rate tells at which pace that join was measured. The steps that
+the papers name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one by one.
 """
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,13 +32,14 @@ from semistream.joins._stream_table import StreamTable
 from semistream.keys import KeyCodec
 from semistream.planner.machine import fingerprint
 from semistream.planner.measuring import BATCH, measure
+from semistream.planner.pace import PACE_ROWS, pace
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream.stores.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
-ROWS = 2_000_000
+ROWS = 10 * PACE_ROWS
 _PARTS = {1: (0.01, 0.05, 0.15), 10: (0.03, 0.3)}  # of the rows, and the budgets on that store
 _SKEWS = {1: (0.0, 0.5, 1.0), 10: (0.0, 1.0)}
 _COLUMNS = ["surrogate", "price", "vendor"]
@@ -61,14 +64,20 @@ def calibrate(
             part: MasterStore.build(ZipfWorkload(rows // part).master(), Path(place) / f"store{part}", key="key")
             for part in _PARTS
         }
-        terms = {}
+        runs, paces = {}, [pace(stores[10], seconds=seconds)]
         for number, name in enumerate(joins, 1):
             report(name, number, len(joins) + 2)
             # A node of pcsrj is an sscj, and tells what it counted only at the end of a stream.
-            terms[name] = _fit(list(_runs("sscj" if name == "pcsrj" else name, stores, seconds)))
+            runs[name] = list(_runs("sscj" if name == "pcsrj" else name, stores, seconds))
+            paces.append(pace(stores[10], seconds=seconds))
+        usual = statistics.median(paces)
+        terms = {
+            name: _fit([run.at_pace((before + after) / 2 / usual) for run in found])
+            for (name, found), (before, after) in zip(runs.items(), itertools.pairwise(paces), strict=True)
+        }
         report("keys, steps and device", len(joins) + 1, len(joins) + 2)
         steps = _steps(stores[1], ZipfWorkload(rows, skew=0.0))
-        return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device))
+        return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device), usual)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,10 @@ class _Run:
 
     counts: list[float]  # requests, pages, misses, hits, pieces
     seconds: float
+
+    def at_pace(self, pace: float) -> _Run:
+        """What it would have taken at the usual pace."""
+        return replace(self, seconds=self.seconds * pace)
 
 
 def _runs(name: str, stores: dict[int, MasterStore], seconds: float) -> Iterator[_Run]:

@@ -9,7 +9,7 @@ join itself (`semistream.planner.calibration`), so they hold its real overhead.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -42,6 +42,7 @@ class Costs:
     keys: dict[str, float] = field(default_factory=dict)  # encoding a key, by its type
     steps: dict[str, float] = field(default_factory=dict)  # the papers' terms: probe, insert, delete, output
     device: dict[str, float] = field(default_factory=dict)  # c_IO(b) = s + t·b, cached and direct
+    pace: float = 0.0  # of the machine then (see `semistream.planner.pace`); 0 where it is not known
 
     def rate(self, name: str, said: Prediction, store: Any) -> float:
         """Rows/s of a join on one core (a core a node), for what its model says."""
@@ -56,6 +57,10 @@ class Costs:
         """What encoding this store's key costs more than an integer's, for which the terms are fitted."""
         more = sum(self.keys.get(key_kind(item.type), 0.0) for item in store.codec.fields)
         return max(0.0, more - self.keys.get("integer", 0.0))
+
+    def completed_by(self, known: Costs) -> Costs:
+        """With the joins that were not measured as they are known."""
+        return replace(self, joins=known.joins | self.joins)
 
     def save(self, path: Path) -> None:
         """Write to a file."""

@@ -1,0 +1,34 @@
+"""How fast the machine is at this moment, by one run that is always the same.
+
+A machine that is shared with others does the same work in 0.6 of the time a quarter of an hour later. What was measured
+at two moments can be compared when this run's rate is known for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from semistream.budget import Budget
+from semistream.contracts import JoinPlan
+from semistream.joins import JOINS
+from semistream.planner.measuring import BATCH, measure
+from semistream.stores import MasterStore
+from semistream.workloads.zipf import ZipfWorkload
+
+PACE_ROWS = 200_000  # of the master
+
+
+def pace(store: MasterStore, *, seconds: float = 0.5) -> float:
+    """Rows/s of `sweep` with a tenth of a store, a Zipf master of `PACE_ROWS`, in memory; the stream has exponent 1."""
+    load = ZipfWorkload(store.rows, skew=1.0)
+    plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", ["surrogate", "price"])
+    kind: Any = JOINS["sweep"]
+    seen = measure(
+        kind(store, plan, Budget(store.bytes // 10)),
+        (load.stream(start, BATCH) for start in itertools.count(0, BATCH)),
+        warm_rows=2 * store.rows,
+        warm_seconds=2 * seconds,
+        seconds=seconds,
+    )
+    return seen.rows_per_second
