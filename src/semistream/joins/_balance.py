@@ -35,6 +35,9 @@ class Balance:
         self._request_pages = request_pages(store, parts.buffer)
         self.elastic = 0.0
         self.closed_for = 0  # sweeps since the cache was closed
+        self._filled = (
+            False  # was the cache full before these arrivals? It fills while a sweep reads, not while they come
+        )
         self.limit = parts.cache if cache is not None else 0
         if cache is not None and adapt:
             self._set(int(Split(store, plan, parts).rest()))
@@ -51,13 +54,17 @@ class Balance:
         neither side's.
         """
         cache = self._cache
-        if cache is None or not self._adapt or not cache.full:  # before that, misses are those of a cold start
+        if cache is None or not self._adapt:
+            return
+        filled, self._filled = self._filled, cache.full
+        if not filled:  # these misses are those of a cold start
             return
         low, high = cache_bounds(self._room, self._floor + taken)
         if self.closed_for:
             self.closed_for = (self.closed_for + 1) % _TRY_AGAIN
             if not self.closed_for:
                 self._set(min(self._opening, high))
+                self._filled = False
         elif not worth_keeping(1 - miss_ratio, read_seconds):
             self.closed_for = 1
             self._set(0)

@@ -111,9 +111,9 @@ def gap_pages(store: Any) -> int:
     return int(1 + store.device.gap_bytes // store.page_bytes)
 
 
-def swept(rows: float, master: Master, popularity: Popularity, gap_pages: int) -> Swept:
-    """What so many rows of the stream need together; a page and a request at least."""
-    read = Swept.of(popularity.distinct(rows), master.pages, gap_pages, master.request_pages)
+def swept(keys: float, master: Master, gap_pages: int) -> Swept:
+    """What so many different keys need together; a page and a request at least."""
+    read = Swept.of(keys, master.pages, gap_pages, master.request_pages)
     return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
 
 

@@ -131,9 +131,10 @@ class Split:
         hits = best * (1 - _LOST * (1 - best)) if self._skew else best
         window = max(1.0, (self.room - cache) / self._waiting)
         others = self._popularity.without(min(cached, master.keys - 1.0))
-        read = swept(window, master, others, gap_pages(self._store))
+        waiting = others.distinct(window)
+        read = swept(waiting, master, gap_pages(self._store))
         seconds = read.seconds(self._store.device, self._store.page_bytes)
-        return At(cached, hits, window, others.distinct(window), read, seconds / window)
+        return At(cached, hits, window, waiting, read, seconds / window)
 
     def rest(self) -> float:
         """Where the split should come to rest: the cache's bytes at the least cost."""

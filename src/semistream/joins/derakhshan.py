@@ -194,7 +194,7 @@ class DerakhshanJoin(Join):
         hits = popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
         others = popularity.without(min(keys, master.keys - 1))
-        read = swept(block * (1 - hits), master, others, gap_pages(store))
+        read = swept(others.distinct(block * (1 - hits)), master, gap_pages(store))
         parts = {
             "index": store.index_bytes,
             "block": block * (row + waiting),
