@@ -35,9 +35,7 @@ class Balance:
         self._request_pages = request_pages(store, parts.buffer)
         self.elastic = 0.0
         self.closed_for = 0  # sweeps since the cache was closed
-        self._filled = (
-            False  # was the cache full before these arrivals? It fills while a sweep reads, not while they come
-        )
+        self._filled = False  # was the cache full before these arrivals? It fills while a sweep reads
         self.limit = parts.cache if cache is not None else 0
         if cache is not None and adapt:
             self._set(int(Split(store, plan, parts).rest()))
