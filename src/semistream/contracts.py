@@ -330,6 +330,7 @@ class Prediction:
     nodes: int = 1
     piece_rows: int = 32_768  # rows worked on at once; small budgets make small pieces
     gap_pages: float = 0.0  # of a read: pages between those asked for, read along
+    far_ratio: float = 0.0  # of the stream: what lies in memory only, out of the processor's own caches
 
     @property
     def tuples_per_page(self) -> float:

@@ -46,13 +46,16 @@ def on_disk(request: pytest.FixtureRequest, store: MasterStore, monkeypatch: pyt
 def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
     parts = Division.of(on_disk, question, int(share * on_disk.bytes), 0.9)
     split = Split(on_disk, question, parts, skew)
-    tried = np.linspace(0.25 * split.room, parts.cache, 60)
-    best = tried[int(np.argmin([split.seconds(cache) for cache in tried]))]
-    hits, read_seconds = split.at(best).hits, split.at(best).read_seconds
-    if worth_keeping(0.9 * hits, read_seconds):
-        assert split.seconds(split.rest()) <= 1.01 * split.seconds(best)
-    elif not worth_keeping(1.1 * hits, read_seconds):
-        assert split.at(split.rest()).hits < 0.05  # closed
+    tried = [split.tables, *np.linspace(0.25 * split.room, parts.cache, 60)]
+    assert split.seconds(split.rest()) <= 1.01 * min(split.seconds(cache) for cache in tried)
+
+
+def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: JoinPlan) -> None:
+    parts = Division.of(on_disk, question, on_disk.bytes // 50, 0.9)
+    split = Split(on_disk, question, parts, 0.0)
+    assert split.at(split.rest()).hits == 0
+    assert worth_keeping(0.5, 1e-6)
+    assert not worth_keeping(0.01, 1e-6)
 
 
 @pytest.mark.parametrize("skew", [0.25, 0.5, 0.75, 1.0, 1.25])
@@ -61,8 +64,8 @@ def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, questi
     parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
     split = Split(on_disk, question, parts, skew)
     rest = split.rest()
-    if not worth_keeping(split.at(rest).hits, split.at(rest).read_seconds):
-        return  # the cache is closed
+    if not split.at(rest).cached:
+        return  # it is closed
     cache, tables = rest, split.tables
     for _ in range(40):
         then, pages = split.at(cache), request_pages(on_disk, parts.buffer)

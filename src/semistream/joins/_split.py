@@ -31,6 +31,8 @@ _LITTLE = 1.05
 _TRIED, _CLOSER = 16, 2
 _STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
 _LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
+_NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the processor's own caches
+_ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
 
 
 def elasticity(density: float, read_seconds: float, store: Any, request_pages: int) -> float:
@@ -102,6 +104,7 @@ class At:
 
     cached: float  # keys
     hits: float
+    far: float  # share of the stream that waits for memory: for a cached row, or to have its own admitted
     window: float  # rows in a full one
     waiting: float  # keys in it
     read: Swept  # by its sweep
@@ -129,12 +132,14 @@ class Split:
         cached = min(float(master.keys), max(0.0, (cache - self.tables) / self._cell) / master.rows_per_key)
         best = 1.0 if cached >= master.keys else self._popularity.head(cached)
         hits = best * (1 - _LOST * (1 - best)) if self._skew else best
+        near = _NEAR_BYTES / self._cell / master.rows_per_key
+        far = 1 - min(hits, self._popularity.head(near)) if cached else 0.0
         window = max(1.0, (self.room - cache) / self._waiting)
         others = self._popularity.without(min(cached, master.keys - 1.0))
         waiting = others.distinct(window)
         read = swept(waiting, master, gap_pages(self._store))
         seconds = read.seconds(self._store.device, self._store.page_bytes)
-        return At(cached, hits, window, waiting, read, seconds / window)
+        return At(cached, hits, far, window, waiting, read, seconds / window)
 
     def rest(self) -> float:
         """Where the split should come to rest: the cache's bytes at the least cost."""
@@ -143,19 +148,18 @@ class Split:
             return most
         least, highest = cache_bounds(self.room, window_floor(self.room, self._row))
         low, high = min(max(float(least), self.tables), most), min(float(highest), most)
-        best = closed = low
+        best = low
         for _ in range(_CLOSER):  # there may be two valleys, so the whole range is looked at first
             tried = np.linspace(low, max(low, high), _TRIED)
             best = float(tried[int(np.argmin([self.seconds(cache) for cache in tried]))])
             step = (high - low) / (_TRIED - 1)
             low, high = max(low, best - step), min(high, best + step)
-        then = self.at(best)
-        return best if worth_keeping(then.hits, then.read_seconds) else closed
+        return min(best, min(self.tables, most), key=self.seconds)  # or closed: only its tables stay
 
     def seconds(self, cache: float) -> float:
         """What a stream tuple costs with so many bytes for the cache, as far as the split can change it."""
         then = self.at(cache)
-        return (1 - then.hits) * (MISS_SECONDS + then.read_seconds)
+        return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
 
 
 def predict_sweep(
@@ -176,9 +180,8 @@ def predict_sweep(
     tuples, requests = then.window / max(1e-9, 1 - then.hits), then.read.requests
     words = f"for a Zipf stream of exponent {profile.skew:g}"
     piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
-    # A sweep plans its reads for some keys at a time, and each of these rounds costs what a piece of the stream does.
-    rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))
-    rows = 1 / (1 / piece + rounds / tuples)
+    rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))  # a sweep plans its reads for some keys at a time
+    rows = 1 / (1 / piece + _ROUND * (1 + rounds) / tuples)
     return Prediction(
         then.hits,
         tuples / requests,
@@ -187,4 +190,5 @@ def predict_sweep(
         words,
         piece_rows=max(1, int(rows)),
         gap_pages=then.read.gaps / requests,
+        far_ratio=then.far,
     )

@@ -3,8 +3,8 @@
 A store of two million rows is made and one of a tenth of that, and every join runs on them for a moment at several
 budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples a piece, so
 two sizes tell apart what a piece costs and what a read does. From rows, reads, pages, hits and seconds of these runs
-its five terms are fitted (never below zero). A machine that others use too is now faster and now slower, so the same
-short run stands before and after every join, and its rate tells at which pace that join was measured. The steps that
+its six terms are fitted (never below zero). A machine that others use too is now faster and now slower, so the same
+short run stands before and after every few of them, and its rate tells at which pace they were measured. The steps that
 the papers name (probe, insert, delete, output), encoding of keys and the device's s + t·b are measured one by one.
 """
 
@@ -40,11 +40,13 @@ from semistream.stores.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
 ROWS = 10 * PACE_ROWS
-_PARTS = {1: (0.01, 0.05, 0.15), 10: (0.03, 0.3)}  # of the rows, and the budgets on that store
-_SKEWS = {1: (0.0, 0.5, 1.0), 10: (0.0, 1.0)}
+_PARTS = {1: (0.01, 0.05, 0.3), 10: (0.005, 0.03, 0.3)}  # of the rows, and the budgets on that store
+_SKEWS = (0.0, 0.5, 0.8, 1.1)
 _COLUMNS = ["surrogate", "price", "vendor"]
 _STEP = 200_000  # tuples for the papers' steps
-_USUAL: npt.NDArray[np.float64] = np.array([100e-6, 3e-6, 0.5e-6, 0.2e-6, 200e-6])  # read, page, miss, hit, piece
+_FILL = 20  # a large cache takes longer to fill: so many times the seconds of a run for one of two million rows
+# As in `Terms`: read, page, miss, hit, piece, far.
+_USUAL: npt.NDArray[np.float64] = np.array([100e-6, 3e-6, 0.5e-6, 0.2e-6, 200e-6, 0.1e-6])
 _TRUST = 0.05  # in them, against a relative error of one run
 Report = Callable[[str, int, int], None]
 
@@ -57,24 +59,24 @@ def calibrate(
     seconds: float = 0.4,
     report: Report = lambda *_: None,
 ) -> Costs:
-    """Measure everything; about ten minutes. The store is made in ``directory``, a temporary one unless given."""
+    """Measure everything, in a quarter of an hour or so. Stores are made in ``directory``, a temporary one if none."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
         report("making stores", 0, len(joins) + 2)
         stores = {
             part: MasterStore.build(ZipfWorkload(rows // part).master(), Path(place) / f"store{part}", key="key")
             for part in _PARTS
         }
-        runs, paces = {}, [pace(stores[10], seconds=seconds)]
+        runs: dict[str, list[_Run]] = {name: [] for name in joins}
+        paces = [pace(stores[10])]
         for number, name in enumerate(joins, 1):
             report(name, number, len(joins) + 2)
-            # A node of pcsrj is an sscj, and tells what it counted only at the end of a stream.
-            runs[name] = list(_runs("sscj" if name == "pcsrj" else name, stores, seconds))
-            paces.append(pace(stores[10], seconds=seconds))
+            for skew in _SKEWS:
+                # A node of pcsrj is an sscj, and tells what it counted only at the end of a stream.
+                found = list(_runs("sscj" if name == "pcsrj" else name, stores, skew, seconds))
+                paces.append(pace(stores[10]))
+                runs[name] += [run.at_pace((paces[-2] + paces[-1]) / 2) for run in found]
         usual = statistics.median(paces)
-        terms = {
-            name: _fit([run.at_pace((before + after) / 2 / usual) for run in found])
-            for (name, found), (before, after) in zip(runs.items(), itertools.pairwise(paces), strict=True)
-        }
+        terms = {name: _fit([run.at_pace(1 / usual) for run in found]) for name, found in runs.items()}
         report("keys, steps and device", len(joins) + 1, len(joins) + 2)
         steps = _steps(stores[1], ZipfWorkload(rows, skew=0.0))
         return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device), usual)
@@ -84,19 +86,19 @@ def calibrate(
 class _Run:
     """A short run: what was counted, and the seconds beside the device's."""
 
-    counts: list[float]  # requests, pages, misses, hits, pieces
+    counts: list[float]  # requests, pages, misses, hits, pieces, far rows
     seconds: float
 
     def at_pace(self, pace: float) -> _Run:
-        """What it would have taken at the usual pace."""
+        """What it would have taken at a pace of one, if this was the machine's then."""
         return replace(self, seconds=self.seconds * pace)
 
 
-def _runs(name: str, stores: dict[int, MasterStore], seconds: float) -> Iterator[_Run]:
+def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float) -> Iterator[_Run]:
     kind: Any = JOINS[name]
     for part, store in stores.items():
-        for skew, share in itertools.product(_SKEWS[part], _PARTS[part] if name != "reference" else (2.0,)):
-            load = ZipfWorkload(store.rows, skew=skew)
+        load = ZipfWorkload(store.rows, skew=skew)
+        for share in _PARTS[part] if name != "reference" else (2.0,):
             plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", _COLUMNS)
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store, plan) > budget.total:
@@ -106,13 +108,13 @@ def _runs(name: str, stores: dict[int, MasterStore], seconds: float) -> Iterator
                 kind(store, plan, budget),
                 (load.stream(start, size) for start in itertools.count(0, size)),
                 warm_rows=6 * store.rows,
-                warm_seconds=3 * seconds,
+                warm_seconds=seconds * (3 + _FILL * share * store.rows / ROWS),
                 seconds=seconds,
             )
-            piece_rows = kind.predict(store, plan, budget.total, Profile(skew)).piece_rows
-            stats = seen.stats
+            said, stats = kind.predict(store, plan, budget.total, Profile(skew)), seen.stats
             missing = seen.rows * stats.misses / max(1, stats.hits + stats.misses)
-            counts = [stats.read_requests, stats.pages_read, missing, seen.rows - missing, seen.rows / piece_rows]
+            counts = [stats.read_requests, stats.pages_read, missing, seen.rows - missing]
+            counts += [seen.rows / said.piece_rows, seen.rows * said.far_ratio]
             io = store.device.seconds(stats.read_requests, stats.bytes_read)
             yield _Run(counts, max(0.1 * seen.seconds, seen.seconds - io))
 

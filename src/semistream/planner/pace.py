@@ -17,9 +17,10 @@ from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 
 PACE_ROWS = 200_000  # of the master
+_SECONDS = 0.5
 
 
-def pace(store: MasterStore, *, seconds: float = 0.5) -> float:
+def pace(store: MasterStore) -> float:
     """Rows/s of `sweep` with a tenth of a store, a Zipf master of `PACE_ROWS`, in memory; the stream has exponent 1."""
     load = ZipfWorkload(store.rows, skew=1.0)
     plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", ["surrogate", "price"])
@@ -28,7 +29,7 @@ def pace(store: MasterStore, *, seconds: float = 0.5) -> float:
         kind(store, plan, Budget(store.bytes // 10)),
         (load.stream(start, BATCH) for start in itertools.count(0, BATCH)),
         warm_rows=2 * store.rows,
-        warm_seconds=2 * seconds,
-        seconds=seconds,
+        warm_seconds=2 * _SECONDS,
+        seconds=_SECONDS,
     )
     return seen.rows_per_second

@@ -1,9 +1,10 @@
 """From counts to seconds: what a join's model counts, times what each count costs on this machine.
 
 A stream tuple costs its share of a read, s + t·b for the device and some work on each page of R; a tuple that waits is
-inserted, met, put out and deleted; one that hits the cache only probes it and is put out; and every piece of the
-stream, small where the budget is, has a cost of its own. These terms are fitted, for every join, to short runs of the
-join itself (`semistream.planner.calibration`), so they hold its real overhead.
+inserted, met, put out and deleted; one that hits the cache only probes it and is put out; whatever touches a cached row
+that is seldom asked for waits for memory; and every piece of the stream, small where the budget is, has a cost of its
+own. These terms are fitted, for every join, to short runs of the join itself (`semistream.planner.calibration`), so
+they hold its real overhead.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds beside the device's: for a request, a page of R, a tuple that waits, one that hits, a piece of rows."""
+    """Seconds beside the device's: for a request, a page of R, a tuple that waits, one that hits, a piece of rows; and
+    what a cached row costs more that the processor's own caches do not hold.
+    """
 
     read: float
     page: float
     miss: float
     hit: float
     piece: float
+    far: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Costs:
         read = store.device.seconds(1, (said.pages_per_read + said.gap_pages) * store.page_bytes) + terms.read
         read += said.pages_per_read * terms.page
         seconds = read / said.tuples_per_read + (1 - said.hit_ratio) * terms.miss + said.hit_ratio * terms.hit
-        seconds += terms.piece / said.piece_rows
+        seconds += terms.piece / said.piece_rows + said.far_ratio * terms.far
         return min(said.nodes, self.machine.get("cores", 1)) / (seconds + self.key_seconds(store))
 
     def key_seconds(self, store: Any) -> float:
