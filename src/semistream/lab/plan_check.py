@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -104,7 +105,17 @@ def run(
             lines.write(done.stdout.strip() + "\n")
             lines.flush()
             report(number + 1, count * repetitions)
-    return [sorted(some, key=reached)[len(some) // 2] for some in runs]
+    return [middle(some) for some in runs]
+
+
+def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run in the middle, with medians of what was reached: at the machine's pace, and as it came."""
+    medians = {
+        "rows_per_second": statistics.median(one["rows_per_second"] for one in runs),
+        "at_pace": statistics.median(map(reached, runs)),
+        "as_it_came": statistics.median(reached(one, pace=False) for one in runs),
+    }
+    return sorted(runs, key=reached)[len(runs) // 2] | medians
 
 
 def reached(result: dict[str, Any], *, pace: bool = True) -> float:

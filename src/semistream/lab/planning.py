@@ -48,7 +48,7 @@ def calibrate(
         typer.Option("--joins", help="Some joins, separated by commas; others stay as known.", show_default="all"),
     ] = None,
 ) -> None:
-    """Measure what the cost models need to know of this machine; about ten minutes, best while it is idle.
+    """Measure what the cost models need to know of this machine; twenty minutes, best while it is idle.
 
     [bold]Examples[/]
 

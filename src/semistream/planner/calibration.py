@@ -59,7 +59,7 @@ def calibrate(
     seconds: float = 0.4,
     report: Report = lambda *_: None,
 ) -> Costs:
-    """Measure everything, in a quarter of an hour or so. Stores are made in ``directory``, a temporary one if none."""
+    """Measure everything, in about twenty minutes. Stores are made in ``directory``, a temporary one if none."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
         report("making stores", 0, len(joins) + 2)
         stores = {
