@@ -8,6 +8,7 @@ import pytest
 
 from semistream.lab import suites
 from semistream.lab.arms_joins import ARMS, run
+from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.data import BenchData
 from semistream.lab.grid_joins import Grid
 from semistream.lab.report import write_report
@@ -36,3 +37,10 @@ def test_arms_give_the_same_rows_and_stand_on_the_page(tmp_path: Path, arms: tup
     assert "hybrid against mesh, tuples a page" in page
     assert all(f"<b>{arm.replace('_', ' ')}</b>" in page for arm in arms)
     assert page.count("<svg") == 2  # by skew: tuples a page and rows a second
+
+
+def test_part_of_a_round_is_not_a_rate(tmp_path: Path) -> None:
+    where = {"rows": 20_000, "memory": "50%", "skew": 1.0, "layout": "shuffled", "columns": "three"}
+    short = {"warm_rows": 500, "measured_rows": 500, "stream_batch": 100, "warm_seconds": 1.0, "seconds": 1.0}
+    with pytest.raises(BenchmarkError, match="nothing was read yet for those that wait"):
+        run(Cell("joins", "sweep_patient", {**where, **short}), BenchData(tmp_path, 20_000))

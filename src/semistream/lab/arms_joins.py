@@ -111,6 +111,11 @@ def run(
         checks = {"last": checksum_of(join.join([checked]))}
         join.check()
     figures = feed.figures()
+    if join.stats.sweeps and figures["hit_ratio"] < 1 and not figures["pages_read"]:
+        raise BenchmarkError(
+            f"{figures['rows']:,} rows were measured, and nothing was read yet for those that wait: the rate would be "
+            "that of gathering alone; measure more seconds or rows"
+        )
     if waited:
         figures["processing_seconds"] = waited["wait_seconds"] * (1 - figures["hit_ratio"])
     return {
