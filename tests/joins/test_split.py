@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
+from semistream.contracts import JoinPlan, Profile
 from semistream.joins._division import Division
 from semistream.joins._split import Split, cache_share, elasticity, request_pages, worth_keeping
 from semistream.joins.sweep import SweepJoin, SweepSettings
@@ -85,6 +85,17 @@ def test_a_dear_disk_gets_the_larger_window(
         rests.append(Split(store, question, Division.of(store, question, store.bytes // 10, 0.9)).rest())
     assert rests == sorted(rests, reverse=True)
     assert rests[-1] < 0.8 * rests[0]
+
+
+def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: JoinPlan) -> None:
+    """A window that is swept before it is full has no use for more bytes."""
+    parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
+    patient, hasty = Split(on_disk, question, parts), Split(on_disk, question, parts, wait_seconds=1e-4)
+    assert hasty.rest() >= patient.rest()
+    assert hasty.at(patient.rest()).window < patient.at(patient.rest()).window / 2
+    asked = (on_disk, question, on_disk.bytes // 10, Profile(1.0))
+    soon, late = (SweepJoin.predict(*asked, SweepSettings(wait_seconds=wait)) for wait in (1e-4, 60.0))
+    assert soon.tuples_per_page < late.tuples_per_page
 
 
 def test_elasticity(on_disk: MasterStore) -> None:

@@ -26,7 +26,15 @@ class Balance:
     """How many of the bytes that cache and window have together are the cache's."""
 
     def __init__(
-        self, store: Any, plan: JoinPlan, parts: Division, cache: TupleCache | None, room: int, *, adapt: bool
+        self,
+        store: Any,
+        plan: JoinPlan,
+        parts: Division,
+        cache: TupleCache | None,
+        room: int,
+        *,
+        adapt: bool,
+        wait_seconds: float,
     ) -> None:
         """``cache`` is the join's own, if it has one: what several share is divided once and for all."""
         self._store, self._cache, self._room, self._most = store, cache, room, parts.cache
@@ -38,7 +46,7 @@ class Balance:
         self._filled = False  # was the cache full before these arrivals? It fills while a sweep reads
         self.limit = parts.cache if cache is not None else 0
         if cache is not None and adapt:
-            self._set(int(Split(store, plan, parts).rest()))
+            self._set(int(Split(store, plan, parts, wait_seconds=wait_seconds).rest()))
         self._opening = self.limit
 
     def learn(self, density: float, read_seconds: float, *, filled: bool) -> None:

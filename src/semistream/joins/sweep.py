@@ -111,7 +111,10 @@ class SweepJoin(Join):
         if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
             self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
         own = None if self._shared else self.cache
-        self.balance = Balance(store, plan, parts, own, self._room, adapt=self.settings.adapt)
+        chosen = self.settings
+        self.balance = Balance(
+            store, plan, parts, own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
+        )
         self.window = Window(plan.stream)
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
@@ -374,5 +377,4 @@ class SweepJoin(Join):
         cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `predict_sweep`."""
-        chosen = settings or SweepSettings()
-        return predict_sweep(store, plan, memory_bytes, profile, chosen.cache_share, adapt=chosen.adapt)
+        return predict_sweep(store, plan, memory_bytes, profile, settings or SweepSettings())
