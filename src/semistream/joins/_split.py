@@ -31,6 +31,7 @@ _LITTLE = 1.05
 _TRIED, _CLOSER = 16, 2
 _STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
 _LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
+_HARDLY = 0.9  # of the window: filled less, it is worth a word
 _GATHER_SECONDS = 0.17e-6  # a row of the stream until it has left or waits (5.8 M rows/s, R of 100 M rows, skew 1)
 _NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the processor's own caches
 _ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
@@ -107,6 +108,7 @@ class At:
     hits: float
     far: float  # share of the stream that waits for memory: for a cached row, or to have its own admitted
     window: float  # rows in it when it is swept
+    filled: float  # the share of the window that they are
     waiting: float  # keys in it
     read: Swept  # by its sweep
     read_seconds: float  # for a miss
@@ -138,12 +140,13 @@ class Split:
         near = _NEAR_BYTES / self._cell / master.rows_per_key
         far = 1 - min(hits, self._popularity.head(near)) if cached else 0.0
         gathered = (1 - hits) * self._wait_seconds / _GATHER_SECONDS  # before the deadline
-        window = max(1.0, min(gathered, (self.room - cache) / self._waiting))
+        whole = max(1.0, (self.room - cache) / self._waiting)
+        window = max(1.0, min(gathered, whole))
         others = self._popularity.without(min(cached, master.keys - 1.0))
         waiting = others.distinct(window)
         read = swept(waiting, master, gap_pages(self._store))
         seconds = read.seconds(self._store.device, self._store.page_bytes)
-        return At(cached, hits, far, window, waiting, read, seconds / window)
+        return At(cached, hits, far, window, window / whole, waiting, read, seconds / window)
 
     def rest(self) -> float:
         """Where the split should come to rest: the cache's bytes at the least cost."""
@@ -181,6 +184,8 @@ def predict_sweep(store: Any, plan: JoinPlan, memory_bytes: int, profile: Profil
     }
     tuples, requests = then.window / max(1e-9, 1 - then.hits), then.read.requests
     words = f"for a Zipf stream of exponent {profile.skew:g}"
+    if then.filled < _HARDLY:
+        words += f"; a deadline of {settings.wait_seconds:g} s leaves the window {1 - then.filled:.0%} empty"
     piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
     rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))  # a sweep plans its reads for some keys at a time
     rows = 1 / (1 / piece + _ROUND * (1 + rounds) / tuples)

@@ -238,6 +238,7 @@ def _say(capacity: Capacity, store: MasterStore) -> None:
         ["rate", f"{capacity.rows_per_second:,.0f} rows/s a core, in the join alone"],
         ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
         ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
+        ["model", said.remark],
         *[[f"  {name}", format_bytes(size)] for name, size in said.parts.items()],
         ["costs", by],
     ]
