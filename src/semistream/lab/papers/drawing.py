@@ -76,7 +76,7 @@ def _bars(drawn: Drawn, panel: Panel, png: Path | None) -> str:
         largest = 0.0
         for place, (arm, value) in enumerate(found):
             said = drawn.value(arm, label, panel.model) if panel.model else None
-            color = plots.OURS if arm == "sweep" or panel.model else plots.OTHERS
+            color = plots.OURS if arm.startswith("sweep") or panel.model else plots.OTHERS
             bars = [(place - (0.2 if panel.model else 0), value, {"color": color, "label": "measured"})]
             if said is not None:
                 hollow = {"color": "white", "edgecolor": color, "linestyle": "--", "label": "model"}
