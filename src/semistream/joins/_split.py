@@ -37,7 +37,7 @@ _NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the 
 _ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
 
 
-def elasticity(density: float, read_seconds: float, store: Any, request_pages: int) -> float:
+def elasticity(density: float, read_seconds: float, store: Any, longest_request: int) -> float:
     """By how much the cost of a miss falls when the window grows by a little: the more is shared, the more.
 
     ``density`` is the touched share of all pages, ``read_seconds`` what reading costs a miss. A sweep that reads
@@ -49,7 +49,7 @@ def elasticity(density: float, read_seconds: float, store: Any, request_pages: i
     touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
 
     def cost(keys: float) -> float:
-        return Swept.of(keys, pages, gap_pages(store), request_pages).seconds(store.device, store.page_bytes)
+        return Swept.of(keys, pages, gap_pages(store), longest_request).seconds(store.device, store.page_bytes)
 
     slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
     return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
