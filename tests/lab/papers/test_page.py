@@ -32,7 +32,7 @@ def filled(tmp_path: Path, suite: str, every: int = 1) -> Results:
 
 def test_nothing_was_run(tmp_path: Path) -> None:
     page = make_page(Results.load(tmp_path), {"environments": {}, "commands": []}, tuple(SUITES))
-    assert "not run yet" in page
+    assert "Not run yet" in page
     assert "<svg" not in page
     assert all(f"id='{name}'" in page for name in SUITES)
 

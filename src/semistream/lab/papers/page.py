@@ -119,7 +119,15 @@ def _section(suite: Suite, drawn: list[Drawn], run: dict[str, Any], pictures: Pa
     text = f"<h2 id='{suite.name}'>{escape(suite.title)}</h2><p>{escape(suite.paper)}</p>"
     commands = [one for one in run["commands"] if one.startswith(f"semistream lab run {suite.name} ")]
     text += "".join(f"<pre>{escape(one)}</pre>" for one in commands or [f"semistream lab run {suite.name} --quick"])
-    return text + "".join(_figure(suite, one, pictures) for one in drawn)
+    text += "".join(_figure(suite, one, pictures) for one in drawn if one.found)
+    return text + _not_run(suite, [one for one in drawn if not one.found])
+
+
+def _not_run(suite: Suite, drawn: list[Drawn]) -> str:
+    """Figures without a point, a line each: who looks for what was measured should not have to leaf through them."""
+    names = ((one.figure.name, escape(f"{one.figure.name}: {one.figure.title}")) for one in drawn)
+    lines = "".join(f"<li id='{suite.name}-{name}'>{words}</li>" for name, words in names)
+    return f"<p>Not run yet:</p><ul>{lines}</ul>" if lines else ""
 
 
 def _figure(suite: Suite, drawn: Drawn, pictures: Path | None) -> str:
@@ -135,7 +143,7 @@ def _figure(suite: Suite, drawn: Drawn, pictures: Path | None) -> str:
         for panel in figure.panels
         if (picture := draw(drawn, panel, _png(pictures, suite, figure, panel.measure)))
     )
-    text += f"<div class=panels>{pictures_text}</div>" if pictures_text else "<p>No point was measured yet.</p>"
+    text += f"<div class=panels>{pictures_text}</div>"
     lines = [_claim(drawn, number) for number in range(len(figure.claims))]
     text += table(["", f"{_whose(suite).lower()}", "we see"], lines)
     if drawn.missing and drawn.found:
