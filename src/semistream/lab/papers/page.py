@@ -118,6 +118,8 @@ def figures_of(suite: Suite, groups: list[Group], machines: dict[str, Any]) -> l
 def _section(suite: Suite, drawn: list[Drawn], run: dict[str, Any], pictures: Path | None) -> str:
     text = f"<h2 id='{suite.name}'>{escape(suite.title)}</h2><p>{escape(suite.paper)}</p>"
     commands = [one for one in run["commands"] if one.startswith(f"semistream lab run {suite.name} ")]
+    if not commands and any(one.found for one in drawn):
+        commands = run["commands"]  # suites share cells
     text += "".join(f"<pre>{escape(one)}</pre>" for one in commands or [f"semistream lab run {suite.name} --quick"])
     text += "".join(_figure(suite, one, pictures) for one in drawn if one.found)
     return text + _not_run(suite, [one for one in drawn if not one.found])
