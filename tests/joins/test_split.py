@@ -98,6 +98,14 @@ def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: Joi
     assert soon.tuples_per_page < late.tuples_per_page
 
 
+def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: JoinPlan) -> None:
+    said = SweepJoin.predict(store, question, 4 * store.bytes, Profile(1.0), SweepSettings(wait_seconds=1e-4))
+    assert said.hit_ratio == 1
+    assert "deadline" not in said.remark
+    parts = Division.of(store, question, 4 * store.bytes, 0.9)
+    assert Split(store, question, parts).at(parts.cache).filled == 1
+
+
 def test_elasticity(on_disk: MasterStore) -> None:
     far = elasticity(1e-7, 1.0, on_disk, 64)
     near = elasticity(1 - 1e-7, 1.0, on_disk, 64)

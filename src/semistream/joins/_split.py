@@ -125,6 +125,7 @@ class Split:
         self._store, self._parts, self._skew, self._wait_seconds = store, parts, skew, wait_seconds
         self._master = replace(Master.of(store, parts.buffer // 2), request_pages=request_pages(store, parts.buffer))
         self._popularity = Popularity(self._master.keys, skew)
+        self._near = self._popularity.head(_NEAR_BYTES / self._cell / self._master.rows_per_key)
         self._row, self._waiting = row_charge(plan.stream), waiting_bytes(plan.stream)
         self.room = parts.cache + parts.window
         self.has_cache = TupleCache.holds_anything(parts.cache, self._cell)
@@ -137,10 +138,9 @@ class Split:
         cached = min(float(master.keys), max(0.0, (cache - self.tables) / self._cell) / master.rows_per_key)
         best = 1.0 if cached >= master.keys else self._popularity.head(cached)
         hits = best * (1 - _LOST * (1 - best)) if self._skew else best
-        near = _NEAR_BYTES / self._cell / master.rows_per_key
-        far = 1 - min(hits, self._popularity.head(near)) if cached else 0.0
-        gathered = (1 - hits) * self._wait_seconds / _GATHER_SECONDS  # before the deadline
+        far = 1 - min(hits, self._near) if cached else 0.0
         whole = max(1.0, (self.room - cache) / self._waiting)
+        gathered = (1 - hits) * self._wait_seconds / _GATHER_SECONDS if hits < 1 else whole  # before the deadline
         window = max(1.0, min(gathered, whole))
         others = self._popularity.without(min(cached, master.keys - 1.0))
         waiting = others.distinct(window)

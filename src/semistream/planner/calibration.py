@@ -98,8 +98,8 @@ def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float
     kind: Any = JOINS[name]
     for part, store in stores.items():
         load = ZipfWorkload(store.rows, skew=skew)
+        plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", _COLUMNS)
         for share in _PARTS[part] if name != "reference" else (2.0,):
-            plan = JoinPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", _COLUMNS)
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store, plan) > budget.total:
                 continue
