@@ -43,6 +43,10 @@ class ConcurrentWriteError(StoreError):
     """Another writer published a version first."""
 
 
+class OtherVersionError(StoreError):
+    """What lies at a store's path is not the content that was agreed on."""
+
+
 class EmptyMasterError(StoreError):
     """The master holds no rows, so nothing could ever match."""
 

@@ -16,7 +16,7 @@ from semistream.errors import ArgumentError, StoreError
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores import device as devices
-from semistream.stores.manifest import Manifest, SegmentEntry, checked_properties
+from semistream.stores.manifest import Manifest, SegmentEntry, checked_properties, new_id
 from semistream.stores.paged import MasterStore, Progress, row_schema
 from semistream.stores.segment import SegmentWriter, check_page_bytes
 from semistream.stores.sorting import Block, sort_blocks
@@ -175,6 +175,7 @@ def publish_build(
         null_keys=null_keys,
         device=costs,
         properties={**(previous.properties if previous else {}), **checked_properties(properties)},
+        store_id=(previous.store_id if previous else "") or new_id(),
     )
     manifest.publish(path)
     return MasterStore.open(path)

@@ -16,12 +16,19 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, ConcurrentWriteError, CorruptStoreError, StoreNotFoundError
+from semistream.errors import (
+    ArgumentError,
+    ConcurrentWriteError,
+    CorruptStoreError,
+    OtherVersionError,
+    StoreNotFoundError,
+)
 
 FORMAT = 1
 _NAME = re.compile(r"version-(\d{6}|[1-9]\d{6,})\.json")  # as publish writes it: at least six digits
@@ -43,6 +50,30 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True)
+class StoreVersion:
+    """Which content exactly: a path and a number can come to mean another store, these three cannot."""
+
+    store_id: str
+    number: int
+    digest: int  # of the manifest
+
+    def check(self, found: Manifest, path: Path) -> None:
+        """Refuse a manifest that describes other content."""
+        if found.identity == self:
+            return
+        if found.store_id != self.store_id:
+            what = "is another store: it was removed and built again, or this host has a copy of another one"
+        elif found.version != self.number:
+            what = f"is at version {found.version}"
+        else:
+            what = f"has a version {self.number} with other content: this host has a copy of its own"
+        raise OtherVersionError(
+            f"version {self.number} of {path} was expected (store {self.store_id or 'without an id'}), but what is "
+            f"there {what}. Give every host the same copy of the store, or start again with what is there"
+        )
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One version of a store."""
 
@@ -59,18 +90,34 @@ class Manifest:
     null_keys: int = 0
     device: dict[str, float] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
+    store_id: str = ""  # random, the same for all versions of a store; empty in those written before there were ids
+
+    @cached_property
+    def identity(self) -> StoreVersion:
+        """Which content this is, whatever its path."""
+        return StoreVersion(self.store_id, self.version, checksum(self._body()))
+
+    def _body(self) -> dict[str, Any]:
+        body = asdict(replace(self, schema=None))
+        body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
+        return body
 
     def next(self, change: str, **changes: Any) -> Manifest:
         """The manifest after a change."""
         return replace(
-            self, version=self.version + 1, parent=self.version, change=change, created=time.time(), **changes
+            self,
+            version=self.version + 1,
+            parent=self.version,
+            change=change,
+            created=time.time(),
+            store_id=self.store_id or new_id(),
+            **changes,
         )
 
     def publish(self, root: Path) -> None:
         """Make this version visible, all at once."""
-        body = asdict(replace(self, schema=None))
-        body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
-        body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
+        body = self._body()
         text = json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
         target = root / f"version-{self.version:06d}.json"
         try:
@@ -121,6 +168,11 @@ class Manifest:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def new_id() -> str:
+    """An id that no other store has."""
+    return uuid.uuid4().hex
 
 
 def publish_new(target: Path, text: str) -> None:
