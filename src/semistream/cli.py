@@ -15,6 +15,7 @@ import typer
 
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
+from semistream.kernels import notice
 from semistream.lab import changes_commands, pipeline_bench, pipelines, planning
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
@@ -72,6 +73,7 @@ Memory = Annotated[
 
 def main() -> None:
     """Entry point: run the command, turn our errors into one message."""
+    notice.speak_always()
     try:
         app()
     except (SemistreamError, OSError) as error:

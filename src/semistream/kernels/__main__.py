@@ -3,6 +3,8 @@
 import importlib
 import time
 
+from semistream.kernels import notice
+
 MODULES = (
     "hashing",
     "rows",
@@ -20,6 +22,7 @@ MODULES = (
 
 def main() -> None:
     """Import each kernel module; numba writes what it compiles to its on-disk cache."""
+    notice.speak_always()
     start = time.perf_counter()
     for module in MODULES:
         importlib.import_module(f"semistream.kernels.{module}")

@@ -20,6 +20,10 @@ from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from semistream.kernels import notice
+
+notice.listen()
+
 
 def _forget_stale_code() -> None:
     """Remove compiled code that is older than any kernel's source.
