@@ -204,7 +204,7 @@ class TestRefused:
             demo.run(tmp_path, products=5)
 
     def test_a_package_that_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "deltalake" else 1)
+        monkeypatch.setitem(sys.modules, "deltalake", None)
         with pytest.raises(SemistreamError, match=r"needs deltalake; run: pip install 'semistream\[pipeline\]'"):
             demo.run(tmp_path)
 

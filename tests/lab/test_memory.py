@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from semistream.lab.memory import MemorySampler, python_workers
+from semistream.lab import memory
+from semistream.lab.memory import MemorySampler, Usage, python_workers
 
 MB = 1 << 20
 
@@ -20,11 +21,11 @@ def test_growth_of_this_process() -> None:
     with MemorySampler(os.getpid()) as sampler:
         sampler.mark_idle()
         more = np.ones(64 * MB, np.uint8)
-        time.sleep(0.4)
+        sampler.look()
         del more
     usage = sampler.usage
     assert usage.processes == 1
-    assert usage.samples >= 3
+    assert usage.samples >= 2
     assert 60 * MB < usage.growth < 90 * MB
     assert usage.growth_at_once == usage.growth
     assert usage.idle > held.nbytes
@@ -52,7 +53,7 @@ def test_workers_of_a_daemon(tmp_path: Path) -> None:
         assert python_workers(daemon.pid) == [worker]
         with MemorySampler(daemon.pid, workers=True) as sampler:
             sampler.mark_idle()
-            time.sleep(0.2)
+            sampler.look()
         assert sampler.usage.processes == 1
         assert sampler.usage.idle > 0
     finally:
@@ -60,3 +61,30 @@ def test_workers_of_a_daemon(tmp_path: Path) -> None:
         daemon.kill()
         daemon.wait()
     daemon.stdout.close()
+
+
+class SlowLooks:
+    """A process at which a look takes so long, on a clock of its own, for a hundred seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.samples, self.seconds = 0.0, 0, seconds
+
+    def sample(self, now: float) -> None:
+        assert now == self.now
+        self.now += self.seconds
+        self.samples += 1
+
+    def wait(self, seconds: float) -> str | None:
+        self.now += seconds
+        return None if self.now < 100 else ""
+
+    def usage(self) -> Usage:
+        return Usage(samples=self.samples)
+
+
+@pytest.mark.parametrize("seconds, looks", [(0.0001, 2000), (0.039, 50), (0.5, 4)])
+def test_looking_takes_little_of_the_time(seconds: float, looks: int) -> None:
+    slow = SlowLooks(seconds)
+    usage = memory.watch(slow, slow.wait, lambda: slow.now)  # type: ignore[arg-type]
+    assert usage.samples * seconds <= 0.02 * 100 + seconds
+    assert usage.samples == pytest.approx(looks, rel=0.05)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, SemistreamError
+from semistream.errors import ArgumentError
+from semistream.lab.needs import PIPELINE, need
 
 DEFAULT_DIRECTORY = Path("runs/demo")
 _MARKER = ".semistream-demo"  # a directory with this file was made by the demo, and may be cleared by it
@@ -128,9 +128,7 @@ def run(directory: Path | None = None, products: int = 1_000_000, quick: bool = 
     """
     settings = _quick(products) if quick else Settings(products)
     place = Place(Path(directory or DEFAULT_DIRECTORY).absolute())
-    for package in ("pyspark", "deltalake", "sqlglot"):
-        if find_spec(package) is None:
-            raise SemistreamError(f"the demo needs {package}; run: pip install 'semistream[pipeline]'")
+    need("the demo", *PIPELINE)
     return _run(place, settings)
 
 

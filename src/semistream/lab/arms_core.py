@@ -104,6 +104,7 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
         before, used, start = arm.counters(), time.process_time(), time.perf_counter()
         _consume(arm, [batches[number] for number in timed])
         seconds, used = time.perf_counter() - start, time.process_time() - used
+        sampler.look()
         after = arm.counters()
         checks[str(checked[-1])] = _checksum(arm, batches[checked[-1]])
         details = arm.details()
@@ -200,6 +201,7 @@ def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
         start = time.perf_counter()
         store = MasterStore.build(source, Path(place) / "store", key="key", memory=cell.params["memory"])
         seconds = time.perf_counter() - start
+        sampler.look()
         rows, size = store.rows, store.bytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {

@@ -128,7 +128,8 @@ class _Run:
         return {**summary, "plan": list(dict.fromkeys(self.nodes)), **details}
 
     def _query(self, frame: DataFrame, checkpoint: str) -> dict[str, Any]:
-        """Run a query to its end and sum it up."""
+        """Run a query to its end and sum it up. Spark forgets all but the last hundred progress reports by default."""
+        self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(len(self.plan.sizes) + 1))
         writer = frame.writeStream.foreachBatch(self._write).option("checkpointLocation", str(self.place / checkpoint))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from semistream.lab.needs import need
+
 OURS, OTHERS, BOUND = "#0b6e99", "#9aa5ad", "#d7dde1"
 
 
@@ -25,6 +27,7 @@ class Bar:
 
 def rate_bars(bars: Sequence[Bar]) -> str:
     """Rows a second as horizontal bars, the value written at each."""
+    need("drawing", "matplotlib")
     import matplotlib as mpl
 
     with figure(0.55 + 0.42 * len(bars), repr(bars)) as (axes, text):
@@ -129,6 +132,7 @@ def figure(
 
     A file that is named gets it as PNG.
     """
+    need("drawing", "matplotlib")
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

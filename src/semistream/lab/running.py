@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from semistream.lab import suites
+from semistream.lab.needs import need_for
 from semistream.lab.results import Results, cell_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def run_cells(
     console: Console,
 ) -> None:
     """Prepare the data, run what is missing with a bar that says how much time is left, write the report."""
+    need_for(cells)
     results = Results.load(run.out)
     waiting = suites.missing(cells, results)
     columns = (
