@@ -24,7 +24,7 @@ setup: ## make .venv with all that is needed (does nothing when it is there)
 postgres: setup ## a PostgreSQL server for the tests (does nothing when one is there)
 	@scripts/postgres.sh
 
-demo: setup ## a stream joined with a master bigger than its memory
+demo: setup ## a pipeline of sales into Delta tables, beside Spark's own joins
 	@$(BIN)/semistream demo
 
 test: setup postgres lint ## lint, types, layers and all tests but the long ones

@@ -21,6 +21,7 @@ from rich.console import Console
 from semistream import demo
 from semistream.demo import Place, Settings
 from semistream.demo.checks import check
+from semistream.demo.lag import Lag
 from semistream.demo.query import Outcome, Reading
 from semistream.demo.shop import Arrivals
 from semistream.demo.summary import summary
@@ -125,10 +126,21 @@ class TestShown:
             assert "batch 3 again" in said
             assert terminal or said.count("batch 3: ") == 1  # a batch is one line of a log
 
+    def test_the_table_has_the_last_word(self) -> None:
+        out = io.StringIO()
+        view = View(Console(file=out, width=100, highlight=False))
+        with view.live("a query", 4_000) as live:
+            live.update(Reading(2_000, 3, 1_000, 0.01, 0, 0.0))
+            live.finished(3_000)  # it was stopped in a batch that was written already
+        assert "a query: 3,000 sales, then stopped: enough to compare" in out.getvalue()
+
     @pytest.mark.parametrize("good", [True, False])
     def test_the_summary(self, tmp_path: Path, good: bool) -> None:
         natives = [outcome(name, tmp_path / name, enriched()) for name in ("plain", "broadcast")]
         verdict = check(ROWS if good else ROWS + 1, ours(tmp_path / "ours"), natives)
+        verdict.ours.batches[-1] = (50, 1e-4)  # quick enough, whatever becomes of the lag
+        for second in range(20):
+            verdict.ours.lag.note(second, 1, 9.0 if (second < 10) == good else 3.0)
         store = MasterStore.build(next(RetailWorkload(products=1_000).master()), tmp_path / "store", key="product_id")
         out = io.StringIO()
         panel = summary(Place(tmp_path), Settings(1_000), store, verdict, 7.0)
@@ -137,9 +149,10 @@ class TestShown:
         for text in (
             "100 sales in = 97 with a product + 3 of unknown",
             "NULL",
-            "7 customers made, each with one key",
+            "7 new customers, each with one key",
             "of memory for",
-            "none of them",
+            "semistream kept up: its lag went from 9.0 s to 3.0 s" if good else "fell behind: its lag grew from 3.0 s",
+            "plain would fall behind, by its rate",
             "7 s in all",
         ):
             assert text in out.getvalue()
@@ -220,7 +233,37 @@ def test_a_short_run_of_all_of_it(tmp_path: Path) -> None:
     assert "1 batch sent again after the restart, and not written again" in done.stdout
     assert re.search(r"Stopped on purpose after batch [12]\b", done.stdout)  # the query may be one ahead of who looks
     assert "✗" not in done.stdout
-    assert "20,000 customers made, each with one key" in done.stdout
+    for name in ("Spark's join", "Spark's join, broadcast"):  # one count for each, wherever it stands
+        shown = re.search(rf"✓ {name}, on the same files: ([\d,]+) sales", done.stdout)
+        compared = re.search(rf"([\d,]+) rows of {name} compared", done.stdout)
+        assert shown is not None
+        assert compared is not None
+        assert shown[1] == compared[1]
+    assert "20,000 new customers, each with one key" in done.stdout
     assert DeltaTable(tmp_path / "demo" / "warehouse" / "sales").count() == 60_000
     assert (tmp_path / "demo" / "spark.log").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]  # nothing is left beside it
+
+
+class TestLag:
+    def test_the_start_does_not_count(self) -> None:
+        lag = Lag()
+        for second in range(40):
+            lag.note(second, -1 if second < 20 else 2, second if second < 20 else 5.0)
+        assert lag.trend == (5.0, 5.0)
+        assert not lag.grew(1.0)
+
+    def test_nothing_was_loaded_while_sales_arrived(self) -> None:
+        lag = Lag()
+        for second in range(20):
+            lag.note(second, -1, second)
+        assert lag.grew(1.0)
+
+    def test_slowly_growing(self) -> None:
+        lag = Lag()
+        for second in range(40):
+            lag.note(second, 1, 3 + 0.1 * second)
+        assert lag.grew(1.0)
+
+    def test_no_looks(self) -> None:
+        assert Lag().trend == (0.0, 0.0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semistream.demo.lag import Lag
 from semistream.errors import SemistreamError
 from semistream.sinks import DeltaSink
 from semistream.stats import Stats
@@ -51,6 +52,7 @@ class Outcome:
     stats: Stats = field(default_factory=Stats)
     replayed: int = 0
     customers: Path | None = None  # the table of those that were made
+    lag: Lag = field(default_factory=Lag)  # while sales arrive
 
     @property
     def measured(self) -> list[tuple[int, float]]:
@@ -60,7 +62,7 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Rows in a second while batches run."""
+        """Rows per second while batches run."""
         return sum(rows for rows, _ in self.measured) / max(1e-9, sum(seconds for _, seconds in self.measured))
 
     @property
@@ -140,7 +142,10 @@ class Query:
         rows = self._rows()
         arrived, done = list(self.arrivals.times), rows // self.settings.rows_per_file
         behind = max(0, len(arrived) - done)
-        waiting = time.monotonic() - arrived[done] if behind else 0.0
+        now = time.monotonic()
+        waiting = now - arrived[done] if behind else 0.0
+        if self.arrivals.is_alive():
+            self.outcome.lag.note(now, self.seen, waiting)
         show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, self._stats()))
         return rows
 

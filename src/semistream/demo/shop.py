@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import parse_bytes
-from semistream.demo.query import Load, Native, Outcome
+from semistream.demo.query import Load, Native, Outcome, rows_in
 from semistream.errors import SemistreamError
 from semistream.workloads.retail import STORES, RetailWorkload, write_files, write_master
 
@@ -180,6 +180,7 @@ class Shop:
         query.follow(show.update, self.settings.rows, stop_after=self.settings.stop_after_batch)
         show.stopped(*query.forget_last_commit())
         query.follow(show.update, self.settings.rows, replays=1)
+        show.finished(rows_in(outcome.table))
         return query.finished()
 
     def native(self, name: str, show: LiveQuery) -> Outcome:
@@ -187,6 +188,7 @@ class Shop:
         outcome = Outcome(name, self.place.table(f"spark-{list(self.natives).index(name) + 1}"))
         query = Native(self.natives[name](), outcome, self.place, self.settings, self.arrivals)
         query.follow(show.update, self.settings.native_rows, enough_seconds=self.settings.native_seconds)
+        show.finished(rows_in(outcome.table))
         return outcome
 
     def close(self) -> None:

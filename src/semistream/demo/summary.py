@@ -62,7 +62,7 @@ def _accounting(verdict: Verdict) -> Table:
             verdict.ours.replayed > 0,
             f"{verdict.ours.replayed} batch sent again after the restart, and not written again",
         ),
-        (verdict.numbered, f"{verdict.customers[0]:,} customers made, each with one key of the warehouse"),
+        (verdict.numbered, f"{verdict.customers[0]:,} new customers, each with one key of the warehouse"),
     ]
     lines += [
         (equal, f"{rows:,} rows of {name} compared with ours: {'equal' if equal else 'different'}")
@@ -79,7 +79,7 @@ def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
     table.add_column()
     table.add_column("rows/s", justify="right")
     table.add_column("batches", justify="right")
-    table.add_column("s a batch", justify="right")
+    table.add_column("s per batch", justify="right")
     table.add_column()
     budget, whole = parse_bytes(settings.memory, whole=store.bytes), format_bytes(store.bytes)
     remarks = [f"{format_bytes(budget)} of memory for {whole}, and makes customers"]
@@ -93,11 +93,20 @@ def _rates(settings: Settings, verdict: Verdict, store: MasterStore) -> Table:
 def _judgement(settings: Settings, verdict: Verdict) -> str:
     if not settings.compare_rates:
         return "[dim]Too few sales to judge the rates by.[/]"
-    fast = [o.name for o in (verdict.ours, *verdict.natives) if o.rate >= settings.arrival_rate]
-    keeps = f"{' and '.join(fast)} can keep up" if fast else "none of them can keep up on this machine"
-    if len(fast) > len(verdict.natives):
-        keeps = "all of them can keep up"
-    return f"Sales arrive at {settings.arrival_rate:,.0f} rows/s: {keeps}."
+    lines = [f"Sales arrived at {settings.arrival_rate:,.0f} rows/s."]
+    first, last = verdict.ours.lag.trend
+    between = f"from {first:.1f} s to {last:.1f} s while they arrived"
+    if verdict.ours.lag.grew(settings.trigger_seconds):
+        lines.append(f"semistream fell behind: its lag grew {between}.")
+    elif verdict.ours.rate < settings.arrival_rate:
+        lines.append(f"semistream did not keep up: its batches are slower than that, though its lag went {between}.")
+    else:
+        lines.append(f"semistream kept up: its lag went {between}.")
+    lines += [
+        f"{one.name} would {'keep up' if one.rate >= settings.arrival_rate else 'fall behind'}, by its rate."
+        for one in verdict.natives
+    ]
+    return "\n  ".join(lines)
 
 
 def _rows(sample: pa.Table) -> Table:
@@ -120,9 +129,9 @@ def _next(place: Place, verdict: Verdict) -> Table:
     for command, meaning in (
         (f"semistream inspect {short(place.store)}", "look into the store"),
         ("docs/tutorial.md", "a pipeline of your own, from an empty directory"),
-        ("semistream build FILE STORE --key COLUMN", "make one of your own master data"),
+        ("semistream build FILE STORE --key COLUMN", "build a store from your own master data"),
         (f"DeltaTable({short(verdict.ours.table)!r}).to_pyarrow_table()", "read the table in Python"),
-        (f"rm -r {short(place.root)}", "remove all that the demo made"),
+        (f"rm -r {short(place.root)}", "remove everything that the demo made"),
     ):
         grid.add_row(f"  [cyan]{command}[/]", meaning)
     return grid

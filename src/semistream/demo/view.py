@@ -38,10 +38,11 @@ class View:
         """What is going to happen."""
         text = (
             f"[bold]{settings.rows:,} sales of {settings.products:,} products[/] arrive as files, "
-            f"{settings.arrival_rate:,.0f} a second. A pipeline gives each sale the key, vendor and price of its "
-            f"product, out of a store on disk with memory for {settings.memory} of it, the city of its store, and the "
-            "warehouse's key of its customer, who is made when unknown, and adds it to a Delta table, exactly once. "
-            f"Everything lies in {short(place.root)}."
+            f"{settings.arrival_rate:,.0f} per second. A pipeline adds to each sale the key, vendor and price of its "
+            f"product, from a store on disk with memory for {settings.memory} of it, the city of its store, and the "
+            "warehouse's key of its customer, a new one when the customer is unknown. It writes each sale to a Delta "
+            f"table exactly once. Then Spark's own joins get the same files. Everything is in {short(place.root)}; "
+            f"on two idle cores all of it takes {settings.duration}."
         )
         self.console.print("", Padding(text, (0, 2)), "", sep="\n")
 
@@ -79,7 +80,8 @@ class View:
         else:
             self.console.print(f"… {title}")
             yield shown
-        self._done(f"{title}: {shown.rows:,} sales", started)
+        stopped = ", then stopped: enough to compare" if shown.rows < rows else ""
+        self._done(f"{title}: {shown.rows:,} sales{stopped}", started)
 
     def _done(self, what: str, started: float) -> None:
         self.console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
@@ -106,6 +108,10 @@ class LiveQuery:
             self._batch = reading.batch
             said = [f"{reading.rows:,} sales", *_facts(self, reading).values()]
             self.view.console.print(f"  batch {reading.batch}: {', '.join(said)}", soft_wrap=True)
+
+    def finished(self, rows: int) -> None:
+        """The table has the last word: a query may load a batch more than it came to tell."""
+        self.rows = rows
 
     def stopped(self, batch: int, rows: int) -> None:
         """Say what was done to the query."""
