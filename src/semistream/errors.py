@@ -79,6 +79,48 @@ class StateError(SemistreamError):
     """A pipeline's state that does not fit what it is asked to do; the message names the file."""
 
 
+class SinkError(SemistreamError):
+    """A batch that a sink must not or cannot write."""
+
+
+class ForeignCheckpointError(SinkError):
+    """The table belongs to another checkpoint of this stream: under the new one every row would be written again."""
+
+
+class StaleWriterError(SinkError):
+    """Another run of the same stream wrote to the table meanwhile."""
+
+
+class MissingBatchesError(SinkError):
+    """Batches that Spark counts as done are not in the table."""
+
+
+class PipelineFileError(ArgumentError):
+    """A pipeline's file that cannot be used; the message names file, line and choices."""
+
+
+class StepError(ArgumentError):
+    """A step that cannot be; ``number`` is its place, ``word`` the setting that is wrong."""
+
+    def __init__(self, number: int, word: str, message: str) -> None:
+        super().__init__(f"step {number + 1}: {message}")
+        self.number = number
+        self.word = word
+        self.message = message
+
+
+class OffsetError(SemistreamError):
+    """A checkpoint that was written with other options."""
+
+
+class GeneratorError(SemistreamError):
+    """The TPC-H generator is missing, or failed."""
+
+
+class BenchmarkError(SemistreamError):
+    """A benchmark that cannot be run, or whose arms do not agree."""
+
+
 class AccountingError(SemistreamError):
     """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
 

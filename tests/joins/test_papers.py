@@ -21,7 +21,7 @@ from semistream.joins.moij import MoijSettings
 from semistream.joins.pcsrj import PcsrjSettings
 from semistream.joins.rmesh import RmeshSettings
 from semistream.joins.sscj import SscjSettings
-from semistream.joins.xhybrid import TunedXHybridSettings
+from semistream.joins.tuned_xhybrid import TunedXHybridSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from semistream.errors import BenchmarkError
 from semistream.lab import suites
 from semistream.lab.arms_joins import ARMS, run
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.cells import Cell
 from semistream.lab.data import BenchData
 from semistream.lab.grid_joins import Grid
 from semistream.lab.report import write_report

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell
 from semistream.lab.data_pipeline import SALE, SalesData
 from semistream.lab.pipeline_bench import PipelineSettings
 from semistream.lab.report import make_page

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell
 from semistream.lab.results import Results, check_agreement, disagreements, grouped
 from semistream.lab.suites import missing
 from tests.lab.samples import core_cell, result, spark_cell, written

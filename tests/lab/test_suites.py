@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, BenchmarkError
 from semistream.lab import suites, targets
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.cells import Cell
 from semistream.lab.grid_joins import AXES, Grid
 from semistream.lab.results import Results
 from semistream.lab.suites import Settings

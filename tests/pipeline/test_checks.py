@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.errors import StepError
 from semistream.etl.dimension import Dimension
 from semistream.pipeline import Step, assign_keys, compute, deduplicate, keep, lookup, select
-from semistream.pipeline.checks import StepError, check_steps
+from semistream.pipeline.checks import check_steps
 
 SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
 

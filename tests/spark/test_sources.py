@@ -111,9 +111,10 @@ def test_rows_come_at_their_rate(sources: SparkSession) -> None:
     """Against a clock of the test: what Spark asks for, and when."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+    from semistream.errors import OffsetError
     from semistream.spark.generated import Generated
     from semistream.spark.generated_sources import ZipfSource
-    from semistream.spark.generated_stream import OffsetError, StreamReader
+    from semistream.spark.generated_stream import StreamReader
 
     def reader(**given: Any) -> StreamReader:
         made = {key: str(value) for key, value in given.items()}

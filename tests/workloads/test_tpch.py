@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, GeneratorError
 from semistream.workloads import tpch_tables
 from semistream.workloads.tpch import TpchWorkload
-from semistream.workloads.tpch_tables import GeneratorError, Table, make_table
+from semistream.workloads.tpch_tables import Table, make_table
 
 
 @pytest.fixture(scope="module")

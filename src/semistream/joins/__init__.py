@@ -16,7 +16,8 @@ from semistream.joins.ssbj import SemiStreamBalancedJoin
 from semistream.joins.sscj import SemiStreamCacheJoin
 from semistream.joins.ssij import SemiStreamIndexJoin
 from semistream.joins.sweep import SweepJoin
-from semistream.joins.xhybrid import TunedXHybridJoin, XHybridJoin
+from semistream.joins.tuned_xhybrid import TunedXHybridJoin
+from semistream.joins.xhybrid import XHybridJoin
 
 _ALL: tuple[type[Join], ...] = (
     ReferenceJoin,

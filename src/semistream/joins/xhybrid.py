@@ -1,8 +1,7 @@
-"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011) and Tuned X-HYBRIDJOIN (Naeem): HYBRIDJOIN with a pinned part.
+"""X-HYBRIDJOIN (Naeem, Dobbie, Weber 2011): HYBRIDJOIN with a pinned part.
 
 Idea: R is stored by access frequency, so its first pages serve most of a skewed stream. They stay in memory (pinned);
-the other half of the disk buffer is loaded by index, as in HYBRIDJOIN. Both are probed in every iteration. The tuned
-variant gives the two parts sizes of their own, k swappable and l pinned pages.
+the other half of the disk buffer is loaded by index, as in HYBRIDJOIN. Both are probed in every iteration.
 Budget: index, swappable part, pinned part, output; the rest are slots of H.
 Cost: c_loop = c_IO(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A); w = h_S/(n(1 − p_N) + p_N).
 Invariants: HYBRIDJOIN's; after the pinned probe no waiting key is pinned.
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import JoinPlan, Prediction, Profile
-from semistream.errors import ArgumentError
 from semistream.joins._costs import Master, prediction, queue_reads, settled
 from semistream.joins._meeting import groups_of
 from semistream.joins._popularity import Popularity
@@ -109,34 +106,3 @@ class XHybridJoin(QueueJoin):
             "stream table": slots * shares.slot,
         }
         return prediction(hits, misses, master, parts, profile, shares.piece_rows)
-
-
-@dataclass(frozen=True)
-class TunedXHybridSettings:
-    """Shares of the budget for the pinned and the swappable part."""
-
-    pinned: float = 0.2
-    swappable: float = 0.02
-
-    def __post_init__(self) -> None:
-        for name in ("pinned", "swappable"):
-            if not 0 < getattr(self, name) < 0.9:
-                raise ArgumentError(f"{name}={getattr(self, name)} must be a share between 0 and 0.9")
-
-
-class TunedXHybridJoin(XHybridJoin):
-    """Both parts have sizes of their own; see the module."""
-
-    name = "tuned_xhybrid"
-    idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
-    settings_type = TunedXHybridSettings
-
-    def __init__(
-        self, store: Any, plan: JoinPlan, budget: Budget, settings: TunedXHybridSettings | None = None
-    ) -> None:
-        self.settings = settings or TunedXHybridSettings()
-        self.buffer_share = self.settings.swappable
-        super().__init__(store, plan, budget)
-
-    def _pinned_bytes(self, spare: int) -> int:
-        return int(spare * self.settings.pinned)

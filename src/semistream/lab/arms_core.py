@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell, enriched
 from semistream.lab.checks import Checksum
 from semistream.lab.data import BenchData, warm_page_cache
 from semistream.lab.memory import MemorySampler, give_back_memory

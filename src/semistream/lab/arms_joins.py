@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.contracts import JoinPlan
+from semistream.errors import BenchmarkError
 from semistream.joins import JOINS
 from semistream.joins.moij import MoijSettings
 from semistream.joins.pcsrj import PcsrjSettings
 from semistream.joins.sscj import SscjSettings
 from semistream.joins.sweep import SweepSettings
 from semistream.lab.arms_core import checksum_of, load_code
-from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.lab.cells import Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.memory import MemorySampler, give_back_memory
 from semistream.lab.predicting import predicted

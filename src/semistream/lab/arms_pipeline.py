@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from semistream.budget import parse_bytes
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell
 from semistream.lab.data import FILES_A_BATCH, BenchData, warm_page_cache
 from semistream.lab.data_pipeline import ADDED, KEYS, REVENUE, SALE, TABLE, SalesData, batch_name
 from semistream.lab.memory import MemoryCurve

@@ -25,7 +25,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell, enriched
 from semistream.lab.data import BUCKETS, FILES_A_BATCH, BenchData, Stream, warm_page_cache
 from semistream.lab.memory import MemorySampler
 from semistream.lab.spark_joins import ARMS, load_code

@@ -12,17 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream.errors import SemistreamError
+from semistream.errors import BenchmarkError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
 PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "options", "domain", "master_skew")
 
 LABELLED = ("buffer_share", "settings", "target", "arrival", "speed")  # what else tells cells of a figure apart
-
-
-class BenchmarkError(SemistreamError):
-    """A benchmark that cannot be run, or whose arms do not agree."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from semistream.errors import choose
-from semistream.lab.cells import BenchmarkError
+from semistream.errors import BenchmarkError, choose
 
 LAYOUTS = ("shuffled", "sorted")
 AXES = ("rows", "memory", "skew", "layout")

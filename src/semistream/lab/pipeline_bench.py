@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell
 from semistream.lab.commands import Data, Quick, Repetitions
 
 ARMS = ("semistream", "spark")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semistream.lab.cells import PLACE, BenchmarkError, Cell
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import PLACE, Cell
 
 Result = dict[str, Any]
 # Student's t for 95 %, by degrees of freedom from 1; above ten the last serves, which is a little wide.

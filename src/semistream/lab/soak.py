@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from semistream.errors import BenchmarkError
 from semistream.lab.arms_pipeline import Job, linked
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.lab.cells import Cell
 from semistream.lab.data_pipeline import SalesData, batch_name
 from semistream.lab.memory import MemoryCurve
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.lab.cells import BenchmarkError, Cell, enriched
+from semistream.errors import BenchmarkError
+from semistream.lab.cells import Cell, enriched
 from semistream.lab.data import BUCKETS, BenchData
 from semistream.stats import Stats
 

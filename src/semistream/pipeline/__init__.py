@@ -3,7 +3,8 @@
 >>> from semistream.pipeline import Pipeline, compute, lookup, source
 """
 
-from semistream.pipeline.file import PipelineFileError, load
+from semistream.errors import PipelineFileError
+from semistream.pipeline.file import load
 from semistream.pipeline.ledger import Decision
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.running import Running

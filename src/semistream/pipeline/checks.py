@@ -12,21 +12,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from semistream.contracts import JoinPlan
-from semistream.errors import ArgumentError, SchemaError, SemistreamError
+from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError
 from semistream.etl.dimension import Dimension
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.stores import MasterStore
-
-
-class StepError(ArgumentError):
-    """A step that cannot be; ``number`` is its place, ``word`` the setting that is wrong."""
-
-    def __init__(self, number: int, word: str, message: str) -> None:
-        super().__init__(f"step {number + 1}: {message}")
-        self.number = number
-        self.word = word
-        self.message = message
 
 
 @dataclass

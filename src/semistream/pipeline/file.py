@@ -39,8 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, SemistreamError
-from semistream.pipeline.checks import StepError
+from semistream.errors import ArgumentError, PipelineFileError, SemistreamError, StepError
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
@@ -67,10 +66,6 @@ _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?")
 _KEY = re.compile(r"\s*(?:\"([^\"]+)\"|'([^']+)'|([\w-]+))\s*=")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-
-
-class PipelineFileError(ArgumentError):
-    """A pipeline's file that cannot be used; the message names file, line and choices."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.mesh import MeshJoin, MeshSettings
 from semistream.joins.sscj import SscjSettings
-from semistream.joins.xhybrid import TunedXHybridSettings
+from semistream.joins.tuned_xhybrid import TunedXHybridSettings
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 

@@ -4,31 +4,13 @@
 and the number of their batch in one commit, and passes over a batch that its table holds already.
 """
 
-from semistream.errors import SemistreamError
-
-
-class SinkError(SemistreamError):
-    """A batch that a sink must not or cannot write."""
-
-
-class ForeignCheckpointError(SinkError):
-    """The table belongs to another checkpoint of this stream: under the new one every row would be written again."""
-
-
-class StaleWriterError(SinkError):
-    """Another run of the same stream wrote to the table meanwhile."""
-
-
-class MissingBatchesError(SinkError):
-    """Batches that Spark counts as done are not in the table."""
-
-
-from semistream.sinks.delta import DeltaSink, query_of  # noqa: E402  - it raises the errors above
-from semistream.sinks.delta_tables import DeltaWarehouse  # noqa: E402
-from semistream.sinks.parquet import ParquetWarehouse  # noqa: E402
-from semistream.sinks.postgres import PostgresWarehouse  # noqa: E402
-from semistream.sinks.reconcile import Reconciled, reconcile  # noqa: E402
-from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write, stage  # noqa: E402
+from semistream.errors import ForeignCheckpointError, MissingBatchesError, SinkError, StaleWriterError
+from semistream.sinks.delta import DeltaSink, query_of
+from semistream.sinks.delta_tables import DeltaWarehouse
+from semistream.sinks.parquet import ParquetWarehouse
+from semistream.sinks.postgres import PostgresWarehouse
+from semistream.sinks.reconcile import Reconciled, reconcile
+from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write, stage
 
 __all__ = [
     "BatchWrites",

@@ -20,12 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from semistream.errors import ArgumentError, SemistreamError
+from semistream.errors import ArgumentError, OffsetError
 from semistream.spark.generated import Generated
-
-
-class OffsetError(SemistreamError):
-    """A checkpoint that was written with other options."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

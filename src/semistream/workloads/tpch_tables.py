@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, SemistreamError
+from semistream.errors import ArgumentError, GeneratorError
 from semistream.workloads.contract import check_range
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ PROGRAM = "tpchgen-cli"
 # Rows at scale factor 1; lineitem has one to seven rows an order, about six million.
 ROWS = {"partsupp": 800_000, "lineitem": 6_001_215, "customer": 150_000, "orders": 1_500_000}
 _PART_ROWS = 3_000_000  # some hundred megabytes of Parquet a part
-
-
-class GeneratorError(SemistreamError):
-    """The TPC-H generator is missing, or failed."""
 
 
 def make_table(place: Path, name: str, scale_factor: float, progress: Progress | None = None) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from semistream.errors import ArgumentError
-from semistream.lab.cells import BenchmarkError, Cell
+from semistream.errors import ArgumentError, BenchmarkError
+from semistream.lab.cells import Cell
 from semistream.lab.papers import SUITES, arms, workload
 from semistream.lab.papers.models import tuned_tuples_per_read
 from semistream.lab.papers.runs import LabRun
