@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from semistream.errors import AccountingError
 
+WENT = ("matched", "unmatched", "held", "shed", "quarantined")  # a row of the stream counts in exactly one of these
 _LEVELS = ("cached_rows", "cached_bytes", "peak_bytes", "master_version")  # states, not flows: the largest counts
 
 
@@ -64,12 +65,12 @@ class Stats:
 
     def check(self, what: str = "join") -> None:
         """The accounting rule: every row that came in is accounted for exactly once."""
-        accounted = self.matched + self.unmatched + self.held + self.shed + self.quarantined
+        accounted = sum(getattr(self, name) for name in WENT)
         if self.rows_in != accounted:
+            counts = ", ".join(f"{name} {getattr(self, name):,}" for name in WENT)
             raise AccountingError(
-                f"{what}: {self.rows_in:,} rows came in, but {accounted:,} are accounted for (matched "
-                f"{self.matched:,}, unmatched {self.unmatched:,}, held {self.held:,}, shed {self.shed:,}, quarantined "
-                f"{self.quarantined:,}); please report this"
+                f"{what}: {self.rows_in:,} rows came in, but {accounted:,} are accounted for ({counts}); "
+                "please report this"
             )
 
     def as_dict(self) -> dict[str, int]:
