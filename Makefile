@@ -47,7 +47,7 @@ bench: setup ## short benchmarks: the core, then Spark
 	$(BIN)/semistream bench core --quick
 	$(BIN)/semistream bench spark --quick
 
-test-lowest: setup postgres ## the tests without Spark on the oldest packages allowed
+test-lowest: setup postgres ## the tests on the oldest packages allowed, but for tests/spark
 	$(BIN)/python -m venv --clear .venv-lowest
 	$(LOWEST)/python -m pip install --quiet uv
 	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct -e '.[dev]'
