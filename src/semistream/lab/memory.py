@@ -28,6 +28,7 @@ from typing import Self
 
 INTERVAL_SECONDS = 0.05
 _TREE_SECONDS = 0.3  # how often new workers are looked for
+_PATIENCE_SECONDS = 600.0  # for the sampler's last words: the machine may be busy
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, not written to
 
 
@@ -172,16 +173,21 @@ class MemorySampler:
         """What is in memory now is the baseline."""
         self._ask("idle\n")
 
-    def _ask(self, line: str) -> None:
+    def samples(self) -> int:
+        """How often it has looked so far."""
+        return int(self._ask("samples\n"))
+
+    def _ask(self, line: str) -> str:
         """Say something and wait for the answer."""
         given, said = self._process.stdin, self._process.stdout
-        if given is not None and said is not None:
-            given.write(line)
-            given.flush()
-            said.readline()
+        assert given is not None
+        assert said is not None
+        given.write(line)
+        given.flush()
+        return said.readline()
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        said, _ = self._process.communicate(timeout=30)
+        said, _ = self._process.communicate(timeout=_PATIENCE_SECONDS)
         if said:
             self.usage = Usage(**json.loads(said))
 
@@ -224,9 +230,10 @@ def watch(root: int, *, workers: bool) -> Usage:
         if not readable:
             state.sample(time.monotonic())
             due = max(due + INTERVAL_SECONDS, time.monotonic())
-        elif sys.stdin.readline():
-            state.mark_idle()
-            print("idle", flush=True)
+        elif line := sys.stdin.readline():
+            if line == "idle\n":
+                state.mark_idle()
+            print(state.samples, flush=True)
         else:
             return state.usage()
 
