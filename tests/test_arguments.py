@@ -233,17 +233,16 @@ def test_every_error_has_one_root() -> None:
     assert all(issubclass(kind, SemistreamError) for kind in kinds)
 
 
-def test_import_is_quick_and_light() -> None:
-    code = (
-        "import time; start = time.perf_counter(); import semistream; took = time.perf_counter() - start\n"
-        "import sys; print(took, *[name for name in ('pyspark', 'numba', 'pandas', 'polars') if name in sys.modules])"
-    )
-    took = []
-    for _ in range(3):
-        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-        assert said[1:] == []
-        took.append(float(said[0]))
-    assert min(took) < 0.5
+def test_import_is_light() -> None:
+    """So it is quick, which no test can measure on a busy machine: of all packages only those two are loaded."""
+    code = """if True:
+        import sys
+        before = set(sys.modules)
+        import semistream
+        loaded = {name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
+        print(*sorted(name for name in loaded if not name.startswith("_")))"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(said) <= {"numpy", "pyarrow", "semistream"}
 
 
 def test_joining_does_not_load_spark(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def test_until_spark_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # Spark starts three times
 def test_all_of_it(tmp_path: Path) -> None:
     follow(blocks(), tmp_path)
 

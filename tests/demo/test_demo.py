@@ -231,7 +231,7 @@ def test_a_short_run_of_all_of_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")  # what Spark says is in its log
     assert "60,000 rows in the table, 60,000 different sales, 60,000 sold" in done.stdout
     assert "1 batch sent again after the restart, and not written again" in done.stdout
-    assert re.search(r"Stopped on purpose after batch [12]\b", done.stdout)  # the query may be one ahead of who looks
+    assert re.search(r"Stopped on purpose after batch \d+\b", done.stdout)  # the query may be ahead of who looks
     assert "✗" not in done.stdout
     for name in ("Spark's join", "Spark's join, broadcast"):  # one count for each, wherever it stands
         shown = re.search(rf"✓ {name}, on the same files: ([\d,]+) sales", done.stdout)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,6 +17,6 @@ ROOT = Path(__file__).parents[2]
 def test_killed_loaders_load_everything_once(tmp_path: Path, kills: int) -> None:
     """kill -9 at random moments; it does not show what a power cut would do."""
     command = [sys.executable, "-m", "tests.etl.killed_loaders", str(tmp_path), str(kills)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert said.returncode == 0, f"{said.stdout[-2000:]}\n{said.stderr[-3000:]}"
     assert f"{kills} kills" in said.stdout

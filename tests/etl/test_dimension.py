@@ -20,6 +20,7 @@ from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.etl import Dimension, apply_changes
 from semistream.etl.debezium import debezium_changes
 from semistream.stores import MasterStore
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 KEY = pa.schema([("product", pa.string())])
@@ -122,7 +123,7 @@ def test_two_drivers_give_no_number_twice(tmp_path: Path) -> None:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"
     go.touch()
-    said = [driver.communicate(timeout=120) for driver in drivers]
+    said = [driver.communicate(timeout=PATIENCE) for driver in drivers]
     assert [driver.returncode for driver in drivers] == [0, 0], said
     first, second = (json.loads(out) for out, _ in said)
     both = set(first) & set(second)

@@ -142,7 +142,7 @@ def feed(join: SweepJoin, keys: npt.NDArray[np.int64], batch_rows: int = 2_000) 
 @pytest.mark.parametrize("memory", [14_000, 30_000, 120_000])
 def test_heavy_eviction(tripled: MasterStore, memory: int) -> None:
     chooser = np.random.default_rng(3)
-    join = sweep_join(tripled, memory, settings=SweepSettings(wait_seconds=60))
+    join = sweep_join(tripled, memory, settings=SweepSettings(wait_seconds=1e9))
     for _ in range(4):
         feed(join, 2 * (KEPT * chooser.random(1_500) ** 3).astype(np.int64))
     assert join.stats.hits > 0

@@ -17,6 +17,7 @@ from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
 from semistream.workloads.zipf import ZipfWorkload
+from tests.devices import steady
 
 ROWS = 100_000
 DISKS = {"page cache": Device(1.1e-6, 0.08e-9), "flash": Device(14e-6, 0.17e-9), "spinning": Device(5e-3, 6e-9)}
@@ -26,7 +27,7 @@ DISKS = {"page cache": Device(1.1e-6, 0.08e-9), "flash": Device(14e-6, 0.17e-9),
 def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
     load = ZipfWorkload(ROWS)
     path: Path = tmp_path_factory.mktemp("split") / "store"
-    return MasterStore.build(pa.Table.from_batches(load.master()), path, key="key")
+    return steady(MasterStore.build(pa.Table.from_batches(load.master()), path, key="key"))
 
 
 @pytest.fixture

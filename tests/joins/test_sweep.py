@@ -20,7 +20,9 @@ from semistream.joins._popularity import Popularity
 from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
+from tests.devices import steady
 from tests.joins.conformance import MOST_ROWS
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def zipf(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipfWorkload, MasterStore]:
     load = ZipfWorkload(rows=20_000)
-    return load, MasterStore.build(load.master(), tmp_path_factory.mktemp("zipf") / "store", key="key")
+    return load, steady(MasterStore.build(load.master(), tmp_path_factory.mktemp("zipf") / "store", key="key"))
 
 
 def plan_of(store: MasterStore, stream: pa.Schema, on: str = "key", how: str = "left", columns: Any = None) -> JoinPlan:
@@ -94,7 +96,7 @@ def test_the_window_stays_within_its_limit(
     load, store = zipf
     chooser = np.random.default_rng(1)
     schema = pa.schema([("key", pa.int64()), ("text", pa.string())])
-    settings = SweepSettings(wait_seconds=60, cache_share=share, adapt=adapt)
+    settings = SweepSettings(wait_seconds=1e9, cache_share=share, adapt=adapt)
     sizes = [(3, 2), (1_000, 2), (1, 0), (200, 60), (400, 5), (1, 100), (2_000, 3), (50, 120), (300, 1)]
     join = SweepJoin(store, plan_of(store, schema, columns=["price", "vendor"]), Budget(memory), settings)
 
@@ -189,7 +191,7 @@ def test_hits_on_a_large_group_come_out_piece_by_piece(tmp_path: Path) -> None:
 def test_hit_ratio_is_near_that_of_perfect_frequencies(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
     load, store = zipf
     plan = plan_of(store, load.stream(0, 1).schema, columns=["price", "vendor"])
-    join = SweepJoin(store, plan, Budget(200_000))
+    join = SweepJoin(store, plan, Budget(200_000), SweepSettings(wait_seconds=1e9))
     for start in range(0, 200_000, 20_000):
         if start == 140_000:
             before = join.stats.copy()
@@ -207,7 +209,8 @@ def test_a_sweep_reads_fewer_pages_than_lookups(zipf: tuple[ZipfWorkload, Master
     batches = [load.stream(start, 2_000) for start in range(0, 6_000, 2_000)]
     pages = {}
     for name in ("inl", "sweep"):
-        join = JOINS[name](store, plan_of(store, batches[0].schema, columns=["price"]), Budget(300_000))
+        more: Any = (SweepSettings(wait_seconds=1e9),) if name == "sweep" else ()
+        join = JOINS[name](store, plan_of(store, batches[0].schema, columns=["price"]), Budget(300_000), *more)
         rows = sum(made.num_rows for made in join.join(batches))
         assert rows == join.stats.rows_in == 6_000
         assert join.stats.pages_read > 0
@@ -257,7 +260,7 @@ def test_rows_that_wait_in_an_abandoned_stream_do_not_turn_up_in_the_next(
     """A task that is cancelled must not leave its rows to the next task that uses the same join."""
     _, store = zipf
     schema = pa.schema([("key", pa.int64()), ("row", pa.int64())])
-    join = SweepJoin(store, plan_of(store, schema, columns=["price"]), Budget(400_000), SweepSettings(wait_seconds=60))
+    join = SweepJoin(store, plan_of(store, schema, columns=["price"]), Budget(400_000), SweepSettings(wait_seconds=1e9))
     hot = pa.record_batch({"key": [1] * 20, "row": range(20)}, schema=schema)
     for _ in range(3):
         list(join.join([hot]))
@@ -283,7 +286,7 @@ def test_damaged_cache_memory_never_gives_wrong_rows(shape: str, part: str) -> N
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert said.returncode == 0, f"exit code {said.returncode}\n{said.stdout[-2000:]}\n{said.stderr[-2000:]}"

@@ -11,7 +11,7 @@ from semistream.lab import commands, suites
 from semistream.lab.results import Results, disagreements
 from semistream.lab.suites import CORE_ARMS, Settings
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.long]  # nine fresh processes
+pytestmark = pytest.mark.long  # nine fresh processes
 
 
 @pytest.fixture(scope="module")

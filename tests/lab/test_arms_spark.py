@@ -12,7 +12,7 @@ import pytest
 
 from semistream.lab.suites import SPARK_ARMS
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.long]  # six queries, and a Spark that starts for them
+pytestmark = pytest.mark.long  # six queries, and a Spark that starts for them
 
 # In a process of its own: the session of other tests has other settings.
 SCRIPT = """

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from semistream.lab import memory
@@ -16,24 +15,34 @@ from semistream.lab.memory import MemorySampler, Usage, python_workers
 MB = 1 << 20
 
 
-def test_growth_of_this_process() -> None:
-    held = np.ones(32 * MB, np.uint8)
-    with MemorySampler(os.getpid()) as sampler:
-        sampler.mark_idle()
-        more = np.ones(64 * MB, np.uint8)
-        sampler.look()
-        del more
+def test_growth_of_a_process() -> None:
+    # A small one of our own: what others map or unmap moves the share of this one.
+    code = f"held = b'x' * (32 * {MB}); print(); input(); more = b'x' * (64 * {MB}); print(); input()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        with MemorySampler(process.pid) as sampler:
+            sampler.mark_idle()
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            sampler.look()
+    finally:
+        process.kill()
+        process.communicate()
     usage = sampler.usage
     assert usage.processes == 1
     assert usage.samples >= 2
     assert 60 * MB < usage.growth < 90 * MB
     assert usage.growth_at_once == usage.growth
-    assert usage.idle > held.nbytes
+    assert usage.idle > 32 * MB
 
 
 def test_nothing_to_watch() -> None:
     # A process of our own: other tests leave Spark's workers below this one.
-    alone = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    alone = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         with MemorySampler(alone.pid, workers=True) as sampler:
             sampler.mark_idle()
@@ -45,7 +54,9 @@ def test_nothing_to_watch() -> None:
 
 def test_workers_of_a_daemon(tmp_path: Path) -> None:
     # What Spark starts: a daemon that is named so, and workers that it forks.
-    code = "import os, sys, time; pid = os.fork(); print(os.getpid(), pid, flush=True) if pid else None; time.sleep(60)"
+    code = (
+        "import os, sys, time; pid = os.fork(); print(os.getpid(), pid, flush=True) if pid else None; time.sleep(600)"
+    )
     daemon = subprocess.Popen([sys.executable, "-c", code, "pyspark.daemon"], stdout=subprocess.PIPE, text=True)
     assert daemon.stdout is not None
     _, worker = map(int, daemon.stdout.readline().split())

@@ -150,8 +150,7 @@ def test_tables_that_differ_are_found(tmp_path: Path) -> None:
     assert len(disagreements(written(tmp_path, cells).done)) == 1
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)  # three pipelines, and a Spark that starts for them
+@pytest.mark.long  # three pipelines, and a Spark that starts for them
 def test_arms_under_spark(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -63,7 +62,7 @@ def no_ledger_check(patch: Patch) -> None:
         keep(self, kind, number, decision)
 
     def run(self: Batches, frame: DataFrame, job: batch.Job, *, again: str = "", share: float = 1.0) -> Decision:
-        decision = self._decide(frame, job, time.time(), again, share)
+        decision = self._decide(frame, job, self.clock(), again, share)
         self.ledger.decide(job.kind, job.number, decision)
         self.carry_out(decision)
         return decision

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,9 @@ from semistream.sinks.delta_tables import DeltaWarehouse
 from semistream.sinks.postgres import PostgresWarehouse
 from semistream.sinks.warehouse import BatchWrites, Warehouse
 from tests.pipeline.shop import SALE, TOO_FAST, Model, Row, Shop, sale
-from tests.pipeline.test_crashes import driver
+from tests.pipeline.test_crashes import driver, ended
+from tests.shedding.clocks import Clock
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,16 +131,25 @@ class TestChoosing:
 
 
 def streamed(pipeline: Pipeline, spark: SparkSession, rows: int) -> Decision:
-    """As a stream, until so many rows have come."""
-    running = pipeline.start(spark)
+    """As a stream, until so many rows have come; a batch a second, however long it takes."""
+    clock = pipeline.clock = Clock()
+    done: list[Decision] = []
+
+    def told(decision: Decision) -> None:
+        clock.now += 1
+        done.append(decision)
+
+    running = pipeline.start(spark, told=told)
     try:
-        end = time.monotonic() + 120
-        while (running.last is None or running.last.totals["rows_in"] < rows) and time.monotonic() < end:
-            running.wait(0.2)
+
+        def all_came() -> bool:
+            running.wait(0)  # raises what stopped it
+            return bool(done) and done[-1].totals["rows_in"] == rows
+
+        wait_until(all_came)
     finally:
         running.stop()
-    assert running.last is not None
-    return running.last
+    return done[-1]
 
 
 def facts(warehouse: Warehouse) -> list[str]:
@@ -175,7 +185,7 @@ class TestReconciled:
         pipeline = shop.pipeline(shed=TOO_FAST)
         last = streamed(pipeline, spark, 500)
         waiting = last.totals["shed"]
-        assert waiting > 200  # of the 300 rows after the first two batches
+        assert waiting == 3 * 99  # of each batch after the first two, a row goes on
         assert shop.warehouse().read("sales_shed").num_rows == waiting
         told = dict(status_of(pipeline.state, pipeline.name, {}).lines())
         assert told["shed"] == f"{waiting:,}"
@@ -196,10 +206,8 @@ class TestReconciled:
     def test_killed(self, point: str, shop: Shop, spark: SparkSession) -> None:
         for number, rows in enumerate(FILES):
             shop.arrive(number, rows)
-        assert streamed(shop.pipeline(shed=TOO_FAST), spark, 500).totals["shed"] > 200
-        process = driver(shop, "reconcile", failpoint=point)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL, said.decode()
+        assert streamed(shop.pipeline(shed=TOO_FAST), spark, 500).totals["shed"] == 3 * 99
+        ended(shop, driver(shop, "reconcile", failpoint=point), -signal.SIGKILL)
         pipeline = shop.pipeline(shed=TOO_FAST)
         pipeline.reconcile(spark)
         agrees(shop, status_of(pipeline.state, pipeline.name, {}).last.totals)
@@ -227,7 +235,7 @@ class TestReconciled:
             shed=Shed("sample_w", max_rows_per_second=20),
         )
         last = streamed(pipeline, spark, 500)
-        assert last.totals["shed"] > 100
+        assert last.totals["shed"] == 3 * 80  # 20 rows a second, of 100
         # The masters are completed: what waited and what was put aside comes too, with the weights that it had.
         MasterStore.open(shop.products).upsert(pa.table({"id": ["p5", "p6"], "price": [6.0, 7.0]}))
         MasterStore.open(shop.shops).upsert(pa.table({"number": pa.array([2], pa.int32()), "city": ["Lima"]}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,15 @@ import pytest
 from semistream.contracts import JoinPlan
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
+from tests.devices import steady
 
 ROWS = 60_000
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
-    """With a device of fixed cost: where sweep draws its line must not depend on how busy the machine was."""
     path = tmp_path_factory.mktemp("planner") / "store"
-    built = MasterStore.build(ZipfWorkload(ROWS).master(), path, key="key").manifest
-    costs = {"request_seconds": 1e-6, "byte_seconds": 8e-11}
-    device = {f"{way}_{name}": value for way in ("cached", "direct") for name, value in costs.items()}
-    return MasterStore(path, replace(built, device=device))
+    return steady(MasterStore.build(ZipfWorkload(ROWS).master(), path, key="key"))
 
 
 @pytest.fixture(scope="session")

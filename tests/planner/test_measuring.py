@@ -15,12 +15,12 @@ from semistream.workloads.zipf import ZipfWorkload
 ROWS, BATCH = 60_000, 500
 
 
-def fed(join: object, store: MasterStore, rows: int) -> Feed:
+def fed(join: object, store: MasterStore, rows: int, warm: int = ROWS) -> Feed:
     load = ZipfWorkload(ROWS)
-    limits = Limits(ROWS, rows, math.inf, math.inf, BATCH)
+    limits = Limits(warm, rows, math.inf, math.inf, BATCH)
     feed = Feed(join, limits.batches(load), limits)
     assert sum(out.num_rows for out in join.join(feed.stream())) == feed.fed  # type: ignore[attr-defined]
-    assert feed.fed == ROWS + rows
+    assert feed.fed == warm + rows
     return feed
 
 
@@ -35,5 +35,6 @@ def test_whole_rounds(store: MasterStore, question: JoinPlan) -> None:
 
 
 def test_no_rounds(store: MasterStore, question: JoinPlan) -> None:
-    feed = fed(JOINS["inl"](store, question, Budget(store.bytes // 10)), store, ROWS)
-    assert (feed.moments[0].rows, feed.moments[-1].rows) == (ROWS, 2 * ROWS)
+    feed = fed(JOINS["inl"](store, question, Budget(store.bytes // 10)), store, 8_000, 4_000)
+    assert (feed.moments[0].rows, feed.moments[-1].rows) == (4_000, 12_000)
+    assert [one.rows for one in feed.moments] == list(range(4_000, 12_001, 1_000))  # eight segments

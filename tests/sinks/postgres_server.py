@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import wait_until
 
 PASSWORD = "canary-Päss word'%7"  # must never be seen; odd on purpose
 USER = "semistream"
@@ -108,11 +109,12 @@ def _address(place: Path) -> str:
 def _wait(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     import psycopg
 
-    for _ in range(600):
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text(errors="replace")
         try:
             psycopg.connect(address).close()
-            return
         except psycopg.OperationalError:
-            assert server.poll() is None, log.read_text(errors="replace")
-            time.sleep(0.05)
-    raise AssertionError(log.read_text(errors="replace"))
+            return False
+        return True
+
+    wait_until(answers)

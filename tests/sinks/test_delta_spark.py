@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from semistream.sinks import DeltaSink, query_of
 from semistream.workloads.retail import RetailWorkload, write_files
 from tests.tables import assert_same_rows
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +113,7 @@ def test_killed_between_the_table_and_sparks_commit(spark: SparkSession, place: 
             stdout=out,
             stderr=out,
             check=False,
-            timeout=120,
+            timeout=PATIENCE,
         )
     assert killed.returncode == -signal.SIGKILL, said.read_text()[-2000:]
     assert sorted(file.name for file in (place / "checkpoint" / "commits").glob("[0-9]")) == ["0"]

@@ -20,6 +20,7 @@ from semistream.shedding._log import batches_in
 from semistream.sinks import DeltaSink, reconcile
 from tests.shedding.clocks import Clock, every
 from tests.tables import assert_same_rows, model_join, table_of
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 BATCHES, ROWS = 8, 300
@@ -105,7 +106,7 @@ def test_killed_and_started_again(place: Path, where: str) -> None:
                 stdout=out,
                 stderr=out,
                 check=False,
-                timeout=60,
+                timeout=PATIENCE,
             )
         assert killed.returncode == -signal.SIGKILL, said.read_text()[-2000:]
     done = reconcile(place / "shed", place / "table")

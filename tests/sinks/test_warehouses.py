@@ -441,7 +441,7 @@ class TestMirror:
             warehouse.mirror("product", ["code"], members(("web", None, 1, "x", None)), None, 1)
         assert warehouse.mirrored("product") == -1
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(
         st.lists(
             st.dictionaries(st.integers(0, 6), st.lists(st.sampled_from(["a", "b", None]), max_size=3), max_size=4),

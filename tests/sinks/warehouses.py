@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.sinks import BatchWrites, DeltaWarehouse, ParquetWarehouse, PostgresWarehouse, Warehouse, Write, stage
+from tests.waiting import PATIENCE
 
 KINDS = ("delta", "postgres", "parquet")
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ class Place:
             },
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 

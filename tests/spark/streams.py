@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import MasterStore
+from tests.waiting import wait_until as wait_until  # noqa: PLC0414 - the Spark tests have it from here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,16 +94,6 @@ def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
     writer = df.writeStream.format("memory").queryName(name).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
     return df.sparkSession.table(name).toArrow()
-
-
-def wait_until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """The first true answer; fails when there is none in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := what():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"nothing happened within {seconds} s")
 
 
 def fails(pattern: str) -> Any:

@@ -114,7 +114,7 @@ def test_a_stream_with_its_counters(spark: SparkSession, tmp_path: Path, transpo
     )
     assert result.columns == ["id", "sold_at", "n", "price", "_lookup_status"]
     found = gather(result, tmp_path / "checkpoint")
-    wait_until(lambda: metrics.batches == 2, 20)
+    wait_until(lambda: metrics.batches == 2)
     metrics.close()
     expected = model_join(whole, master, "id", as_of=TIMES, **options)
     made = pa.concat_tables(found.values())

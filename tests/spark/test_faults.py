@@ -34,6 +34,7 @@ from tests.spark.streams import (
     wait_until,
 )
 from tests.tables import assert_same_rows, model_join
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +67,7 @@ def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.usefixtures("small_arrow_batches")
 @pytest.mark.parametrize("transport", [pytest.param("rows", marks=pytest.mark.long), "keys"])
 def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, transport: str) -> None:
-    started, killed = str(tmp_path / "started"), str(tmp_path / "killed")
+    started, gone = str(tmp_path / "started"), str(tmp_path / "gone")
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
@@ -74,9 +75,10 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
 
         for number, batch in enumerate(batches):
             # Late enough: what comes before must have left the buffers on the way to the worker that is killed.
-            if number == 200 and not os.path.exists(killed):
+            if number == 200:
                 open(started, "w").close()
-                time.sleep(20)
+                while not os.path.exists(gone):
+                    time.sleep(0.02)
             yield batch
 
     store = build(tmp_path / "s", master_table(2_000))
@@ -93,11 +95,13 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     victims: list[int] = []
 
     def kill() -> None:
-        wait_until(lambda: Path(started).exists())
-        victims.extend(wait_until(lambda: workers_with_a_cache(operator)))
-        Path(killed).touch()
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+        try:
+            wait_until(lambda: Path(started).exists())
+            victims.extend(wait_until(lambda: workers_with_a_cache(operator)))
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            Path(gone).touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -106,7 +110,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     killer.join()
     assert victims
     assert_same_rows(found[-1], model_join(left, master_table(2_000), "id"))
-    wait_until(lambda: metrics.batches == 2, 20)
+    wait_until(lambda: metrics.batches == 2)
     metrics.close()
     assert metrics.last.rows_in == left.num_rows
     assert metrics.last.hits >= 50  # what the first batch cached outlived the worker
@@ -187,7 +191,7 @@ def python(script: str, *arguments: str, said: Path, **environment: str) -> int:
             stdout=out,
             stderr=out,
             check=False,
-            timeout=180,
+            timeout=PATIENCE,
         ).returncode
 
 

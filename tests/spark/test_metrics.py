@@ -14,6 +14,7 @@ import pytest
 from semistream import MasterStore
 from semistream.spark import Metrics, enrich
 from tests.spark.streams import SMALL, add_file, build, frame, gather, keys, stream, to_memory, wait_until
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +117,7 @@ def test_collect_before_the_action_does_not_hang(spark: SparkSession, store: Mas
     enrich(frame(spark, keys(1)), store, on="id", metrics=metrics)
     asking = threading.Thread(target=metrics.collect, daemon=True)
     asking.start()
-    asking.join(5)
+    asking.join(PATIENCE)
     assert not asking.is_alive(), "collect() waits for ever for a DataFrame that nobody ran"
 
 
@@ -158,7 +159,7 @@ def test_with_foreach_batch_as_the_sink(
     """The way to Delta: enrich the stream, write each batch by foreachBatch."""
     df = stream(spark, tmp_path / "in", [keys(1, 2, 300), keys(4)])
     gather(enrich(df, store, on="id", transport=transport, metrics=metrics), tmp_path / "checkpoint")
-    wait_until(lambda: metrics.batches == 2, 10)
+    wait_until(lambda: metrics.batches == 2)
     assert (metrics.total.rows_in, metrics.total.matched) == (4, 3)
 
 

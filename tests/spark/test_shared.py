@@ -27,6 +27,7 @@ from semistream.spark.prepare import Stream, prepare
 from semistream.spark.shared import file_prefix, place, remove_files
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,13 +182,15 @@ def test_two_hundred_mutations(operator: Make, store: MasterStore, application: 
 def test_places_bound_the_tasks_at_once(tmp_path: Path, tasks: int) -> None:
     inside, most = [0], [0]
     lock = threading.Lock()
+    together = threading.Barrier(tasks)  # as many as there are places meet inside
 
     def work() -> None:
         with place(tmp_path, "p", tasks):
             with lock:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
-            time.sleep(0.02)
+            together.wait(PATIENCE)
+            time.sleep(0.02)  # for one more, who must not come
             with lock:
                 inside[0] -= 1
 
@@ -279,12 +282,13 @@ def test_two_versions_at_once(operator: Make, store: MasterStore, application: s
 def test_what_a_killed_driver_leaves_goes_with_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared, "_SHARED_MEMORY", tmp_path)
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom semistream.spark import shared\n"
+        "import sys\nfrom pathlib import Path\nfrom semistream.spark import shared\n"
         "shared._SHARED_MEMORY = Path(sys.argv[1])\nshared.mark_driver('app-1')\n"
         "(Path(sys.argv[1]) / f\"{shared.file_prefix('app-1')}-abc-cache\").write_bytes(b'rows')\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\nsys.stdin.read()\n"
     )
-    driver = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"

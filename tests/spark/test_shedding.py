@@ -68,7 +68,7 @@ class TestBatches:
         metrics = Metrics(spark)
         result = begun(spark, tmp_path, store, [0.25, 1.0, 0.5], metrics=metrics)
         found = gather(result, tmp_path / "checkpoint")
-        wait_until(lambda: metrics.batches == 4, 20)
+        wait_until(lambda: metrics.batches == 4)
         metrics.close()
         assert metrics.problem is None
         assert {n: table.num_rows for n, table in found.items()} == {1: 250, 2: ROWS, 3: 500}
@@ -212,7 +212,7 @@ class TestReconcile:
                 stderr=said,
             )
             try:
-                wait_until(lambda: DeltaTable(table).version() > version or process.poll() is not None, 60)
+                wait_until(lambda: DeltaTable(table).version() > version or process.poll() is not None)
             finally:
                 process.send_signal(signal.SIGKILL)
                 process.wait()

@@ -125,7 +125,7 @@ class TestRefresh:
                 change(-number)
 
         run(result, tmp_path / "checkpoint", written)
-        wait_until(lambda: metrics.batches == 4, 20)
+        wait_until(lambda: metrics.batches == 4)
         metrics.close()
         assert seen[1] == [float(number) for number in range(12)]
         assert seen[2] == [-1.0] * 10 + [10.0, 11.0]

@@ -22,6 +22,7 @@ from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.kernels import reading
 from semistream.stores import MasterStore, device
 from tests.tables import assert_same_rows, table_of
+from tests.waiting import PATIENCE
 
 UTC = dt.UTC
 DAY = dt.date(2024, 2, 29)
@@ -174,7 +175,7 @@ def test_the_largest_pages_too(tmp_path: Path, page_bytes: int) -> None:
         assert sum(batch.num_rows for batch in store.scan()) == 60_000
         assert store.get([7, 59_999]).num_rows == 2
         print(store.verify() == store.pages)"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (said.returncode, said.stdout) == (0, "True\n"), said.stderr[-2000:]
 
 

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from semistream.stores import MasterStore
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(module: str, *arguments: object) -> str:
     command = [sys.executable, "-m", f"tests.stores.{module}", *map(str, arguments)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert said.returncode == 0, f"exit code {said.returncode}\n{said.stdout[-3000:]}\n{said.stderr[-3000:]}"
     return said.stdout
 

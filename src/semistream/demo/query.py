@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WARM_UP = 2  # batches that compile code, start workers and fill caches, at least; they do not count in a rate
 MEASURED = 4  # batches that do, the last that are full
 _LOOK_SECONDS = 0.25
-_STALLED_SECONDS = 120.0
+_STALLED_SECONDS = 600.0  # the first batch compiles code, and the machine may be busy
 
 
 @dataclass(frozen=True)

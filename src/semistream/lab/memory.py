@@ -32,6 +32,7 @@ from typing import Self
 INTERVAL_SECONDS = 0.05
 _BUSY = 0.02  # the share of time that may be spent on looking
 _TREE_SECONDS = 0.3  # how often new workers are looked for
+_PATIENCE_SECONDS = 600.0  # for the sampler's last words: the machine may be busy
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, not written to
 
 
@@ -183,13 +184,14 @@ class MemorySampler:
     def _ask(self, line: str) -> None:
         """Say something and wait for the answer."""
         given, said = self._process.stdin, self._process.stdout
-        if given is not None and said is not None:
-            given.write(line)
-            given.flush()
-            said.readline()
+        assert given is not None
+        assert said is not None
+        given.write(line)
+        given.flush()
+        said.readline()
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        said, _ = self._process.communicate(timeout=30)
+        said, _ = self._process.communicate(timeout=_PATIENCE_SECONDS)
         if said:
             self.usage = Usage(**json.loads(said))
 

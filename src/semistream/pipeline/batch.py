@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,11 +61,19 @@ class Job:
 class Batches:
     """Runs the batches of one pipeline, in one driver."""
 
-    def __init__(self, shape: Shape, ledger: Ledger, warehouse: Warehouse, seen: SeenKeys | None) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        ledger: Ledger,
+        warehouse: Warehouse,
+        seen: SeenKeys | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.shape = shape
         self.ledger = ledger
         self.warehouse = warehouse
         self.seen = seen
+        self.clock = clock
         self._stores: dict[str, MasterStore] = {}
 
     def run(self, frame: DataFrame, job: Job, *, again: str = "", share: float = 1.0) -> Decision:
@@ -75,8 +84,7 @@ class Batches:
         decision = self.ledger.decided(job.kind, job.number)
         if decision is None:
             self.ledger.check_not_moved(job.kind, job.number)
-            started = time.time()
-            decision = self._decide(frame, job, started, again, share)
+            decision = self._decide(frame, job, self.clock(), again, share)
             self.ledger.decide(job.kind, job.number, decision)
         self.carry_out(decision)
         shutil.rmtree(self.ledger.root / "staging" / job.label, ignore_errors=True)
@@ -121,6 +129,7 @@ class Batches:
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
             sync_directory(directory)
+        now = self.clock()
         return Decision(
             writes=BatchWrites(job.app, job.query, job.number, writes),
             masters=versions,
@@ -130,8 +139,8 @@ class Batches:
             held=tuple(segments),
             seen=seen,
             dimensions={**self.shape.mirrored_versions(), **dimensions},
-            seconds=time.time() - started,
-            decided_at=time.time(),
+            seconds=now - started,
+            decided_at=now,
             sequence=before.sequence + 1 if before else 0,
         )
 

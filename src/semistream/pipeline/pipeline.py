@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -62,6 +63,7 @@ class Pipeline:
         trigger: str | None = None,
         new_columns: str = "refuse",
         shed: Shed | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Declare a pipeline; nothing happens yet.
 
@@ -73,7 +75,8 @@ class Pipeline:
         stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
         "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows that are
         too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or those for which
-        a batch would take longer than ``trigger`` (10 seconds without one).
+        a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the time in seconds:
+        it says how fast rows come in, and how long held rows have waited.
         """
         self.source = source
         self.steps = list(steps)
@@ -87,6 +90,7 @@ class Pipeline:
         self.dimensions = {key: Path(value) for key, value in (dimensions or {}).items()}
         self.trigger = trigger
         self.new_columns = new_columns
+        self.clock = clock
         self.shed = None if shed is None else checked(shed, own_place=False)
         check_state(self.state)
         if trigger is not None:

@@ -123,7 +123,7 @@ class Running:
         warehouse = pipeline.sink
         for table, schema in shape.tables.items():
             warehouse.prepare(table, schema)
-        return Batches(shape, self.ledger, warehouse, self._seen)
+        return Batches(shape, self.ledger, warehouse, self._seen, pipeline.clock)
 
     def _passing(self) -> dict[str, float]:
         """What share of the rows each lookup let through in the last batch."""
@@ -214,7 +214,7 @@ class Running:
                 return None
             last, shape = latest[-1], self._batches.shape
             held = Held(last.held, shape.lookups, shape.carried)
-            if not held.due(shape.newest_versions(None), last.masters, time.time()):
+            if not held.due(shape.newest_versions(None), last.masters, self.pipeline.clock()):
                 return None
             done = self._side(self.spark.createDataFrame([], self._frame.schema))
         self._told(done)

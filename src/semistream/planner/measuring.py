@@ -100,7 +100,10 @@ class Feed:
                         one.waits = Waits()
             elif now - self.moments[0].seconds > limits.seconds * (1 if ended else _PATIENCE):
                 break
-            elif now - self.moments[-1].seconds > limits.seconds / SEGMENTS:
+            elif (
+                now - self.moments[-1].seconds > limits.seconds / SEGMENTS
+                or self.fed - self.moments[-1].rows >= limits.rows / SEGMENTS
+            ):
                 self._note()
             if self.moments and self.arrival:
                 self._arrive(batch.num_rows, now, origin)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OBSERVATION = "semistream"
 _log = logging.getLogger("semistream")
-_PATIENCE_MILLISECONDS = 10_000
+_PATIENCE_MILLISECONDS = 120_000  # a busy machine is no reason to lose an observation
 
 
 class Metrics:
