@@ -39,6 +39,10 @@ class CorruptStoreError(StoreError):
     """A file of the store is damaged or not one of ours; the message names the file."""
 
 
+class StoreIOError(StoreError, OSError):
+    """The system refused to read or write a file of a store; ``__cause__`` is its own error."""
+
+
 class ConcurrentWriteError(StoreError):
     """Another writer published a version first."""
 

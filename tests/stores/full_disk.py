@@ -1,6 +1,6 @@
 """Change a store while files may not grow past a limit, in a process of its own for each limit.
 
-Usage: python -m tests.stores.full_disk folder build|upsert|apply|"many upserts"|merge|compact|spill
+Usage: python -m tests.stores.full_disk folder build|upsert|apply|"large manifest"|merge|compact|spill
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from semistream.errors import SemistreamError
+from semistream.errors import StoreError
 from semistream.stores import MasterStore
 from semistream.stores.manifest import Manifest
 
@@ -60,7 +60,7 @@ CHANGES: dict[str, Callable[[Path], MasterStore]] = {
     "spill": spill,
     "upsert": upsert,
     "apply": apply,
-    "many upserts": upsert_one,
+    "large manifest": upsert_one,
     "merge": merge,
     "compact": compact,
 }
@@ -71,10 +71,8 @@ def prepare(path: Path, change: str) -> None:
         store = build(path)
         if change in ("merge", "compact"):
             store.upsert(table(0, 10)).upsert(table(500, 300)).upsert(table(0, 5))
-    elif change == "many upserts":  # until the manifest is larger than a delta
-        store = MasterStore.build(table(0, 10), path, key="k")
-        for number in range(40):
-            store = store.upsert(table(number, 1))
+    elif change == "large manifest":  # larger than a delta
+        MasterStore.build(table(0, 10), path, key="k", properties={"large": "x" * 20_000})
 
 
 def largest_new_file(folder: Path, change: str) -> int:
@@ -92,12 +90,16 @@ def attempt(path: Path, change: str, limit: int) -> None:
     versions = Manifest.versions(path)
     before = sorted(os.listdir(path)) if path.exists() else []
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    failure: StoreError | None = None
     try:
         CHANGES[change](path)
-    except (OSError, SemistreamError) as error:
-        print(f"limit {limit:,}: {type(error).__name__}: {error}", flush=True)
-    else:
-        raise AssertionError(f"limit {limit:,}: no error")
+    except StoreError as error:
+        failure = error
+    assert failure is not None, f"limit {limit:,}: no error"
+    print(f"limit {limit:,}: {type(failure).__name__}: {failure}", flush=True)
+    assert isinstance(failure.__cause__, OSError)
+    assert str(path) in str(failure)
+    assert "make room" in str(failure)
     assert Manifest.versions(path) == versions, f"limit {limit:,}: a version was published"
     left = sorted(os.listdir(path)) if path.exists() else []
     assert left == before, f"limit {limit:,}: left behind {sorted(set(left) - set(before))}"
@@ -113,7 +115,7 @@ def main(folder: str, change: str) -> None:
     limits = [0, 4_096, size // 2, size - 4_096, size - 600, size - 40, size - 1]
     if change == "spill":
         limits = [1 << 20, size // 2, size - 1]
-    elif change == "many upserts":  # the largest file is a manifest, whose numbers differ by some digits
+    elif change == "large manifest":  # the largest file is a manifest, whose numbers differ by some digits
         limits = [4_096, size // 2, size - 600, size - 200]
     failed = 0
     for limit in dict.fromkeys(one for one in limits if one >= 0):

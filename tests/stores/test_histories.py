@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semistream.stores import MasterStore
+from semistream.stores import MasterStore, folding
 
 Content = dict[Any, list[str]]
 LETTERS = st.sampled_from("abcdefghij")
@@ -27,6 +27,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.usual, folding.MOST_DELTAS = folding.MOST_DELTAS, 2  # a history is short
         self.folder = tempfile.mkdtemp()
         self.content: dict[int, Content] = {}
         self.touched: dict[int, set[Any]] = {}
@@ -150,6 +151,7 @@ class History(RuleBasedStateMachine):
         assert store.rows == sum(map(len, content.values()))
 
     def teardown(self) -> None:
+        folding.MOST_DELTAS = self.usual
         shutil.rmtree(self.folder)
 
 

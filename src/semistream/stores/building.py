@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from semistream.errors import ArgumentError, StoreError
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores import device as devices
+from semistream.stores.files import explained
 from semistream.stores.manifest import Manifest, SegmentEntry, checked_properties, new_id
 from semistream.stores.paged import MasterStore, Progress, row_schema
-from semistream.stores.segment import SegmentWriter, check_page_bytes
+from semistream.stores.publishing import publish, removed_on_error
+from semistream.stores.segment import Segment, SegmentWriter, check_page_bytes
 from semistream.stores.sorting import Block, sort_blocks
 from semistream.stores.sources import is_spark, open_source
 
@@ -74,10 +76,11 @@ def prepare(path: Path, *, replace: bool) -> Manifest | None:
             )
         return Manifest.load(path)
     # A build that was killed before its first version leaves drafts and segments; they do no harm.
-    ours = ("segment-", ".segment-", ".version-")
+    ours = ("segment-", ".segment-", ".version-", ".floor-")
     if path.exists() and not replace and not all(entry.name.startswith(ours) for entry in path.iterdir()):
         raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with explained("make the directory", path):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return None
 
 
@@ -157,28 +160,38 @@ def publish_build(
     properties: dict[str, str] | None = None,
 ) -> MasterStore:
     """Publish freshly written bases as a version and open it."""
-    largest = max(entries, key=lambda entry: entry.bytes)
-    costs = devices.as_numbers(
-        devices.measure(path / largest.file, page_bytes, direct=False), _direct_cost(path / largest.file, page_bytes)
-    )
-    manifest = Manifest(
-        version=previous.version + 1 if previous else 1,
-        parent=previous.version if previous else None,
-        change="build",
-        created=time.time(),
-        schema=schema,
-        key=tuple(key),
-        hash_bits=hash_bits,
-        page_bytes=page_bytes,
-        rows=sum(entry.rows for entry in entries),
-        segments=tuple(entries),
-        null_keys=null_keys,
-        device=costs,
-        properties={**(previous.properties if previous else {}), **checked_properties(properties)},
-        store_id=(previous.store_id if previous else "") or new_id(),
-    )
-    manifest.publish(path)
-    return MasterStore.open(path)
+    files = [entry.file for entry in entries]
+    largest = path / max(entries, key=lambda entry: entry.bytes).file
+    with removed_on_error(path, files), explained("read", largest):
+        costs = devices.as_numbers(
+            devices.measure(largest, page_bytes, direct=False), _direct_cost(largest, page_bytes)
+        )
+    content: dict[str, Any] = {
+        "schema": schema,
+        "key": tuple(key),
+        "hash_bits": hash_bits,
+        "page_bytes": page_bytes,
+        "rows": sum(entry.rows for entry in entries),
+        "segments": tuple(entries),
+        "null_keys": null_keys,
+        "device": costs,
+        "properties": {**(previous.properties if previous else {}), **checked_properties(properties)},
+    }
+    if previous is not None:
+        manifest = previous.next("build", **content)
+    else:
+        manifest = Manifest(version=1, parent=None, change="build", created=time.time(), store_id=new_id(), **content)
+    return open_and_publish(path, manifest, files)
+
+
+def open_and_publish(
+    path: Path, manifest: Manifest, new_files: list[str], *, direct: bool = False, opened: Iterable[Segment] = ()
+) -> MasterStore:
+    """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published."""
+    with removed_on_error(path, new_files):
+        store = MasterStore(path, manifest, direct=direct, opened=opened)
+    publish(manifest, path, new_files)
+    return store
 
 
 def _direct_cost(path: Path, page_bytes: int) -> devices.Device:

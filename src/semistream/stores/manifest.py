@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import re
 import time
 import uuid
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from semistream import failpoints
 from semistream.errors import (
     ArgumentError,
-    ConcurrentWriteError,
     CorruptStoreError,
     OtherVersionError,
     StoreNotFoundError,
 )
+from semistream.stores.files import explained, private, publish_new, sync_directory
+from semistream.stores.listing import Listing, manifest_path
+
+__all__ = [
+    "Manifest",
+    "SegmentEntry",
+    "StoreVersion",
+    "checked_properties",
+    "checksum",
+    "new_id",
+    "private",
+    "publish_new",
+    "sync_directory",
+]
 
 FORMAT = 1
-_NAME = re.compile(r"version-(\d{6}|[1-9]\d{6,})\.json")  # as publish writes it: at least six digits
+_ANCESTORS = 64  # versions that others may publish and vacuum while a writer is between its link and its second look
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ class Manifest:
     device: dict[str, float] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
     store_id: str = ""  # random, the same for all versions of a store; empty in those written before there were ids
+    ancestors: str = ""  # the digests of the versions before, the parent's first, as eight hexadecimal digits each
 
     @cached_property
     def identity(self) -> StoreVersion:
@@ -98,13 +111,15 @@ class Manifest:
         return StoreVersion(self.store_id, self.version, checksum(self._body()))
 
     def _body(self) -> dict[str, Any]:
-        body = asdict(replace(self, schema=None))
+        body: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        body["segments"] = [vars(entry) for entry in self.segments]
         body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
         return body
 
     def next(self, change: str, **changes: Any) -> Manifest:
         """The manifest after a change."""
+        digest = f"{self.identity.digest:08x}"
         return replace(
             self,
             version=self.version + 1,
@@ -112,45 +127,55 @@ class Manifest:
             change=change,
             created=time.time(),
             store_id=self.store_id or new_id(),
+            ancestors=(digest + self.ancestors)[: 8 * _ANCESTORS],
             **changes,
         )
 
-    def publish(self, root: Path) -> None:
-        """Make this version visible, all at once."""
+    def descends_from(self, other: Manifest) -> bool | None:
+        """Is that version this one or one before it? None when it is too far back to know."""
+        back = self.version - other.version
+        if back <= 0:
+            return self.identity == other.identity
+        digest = self.ancestors[8 * (back - 1) : 8 * back]
+        return digest == f"{other.identity.digest:08x}" if digest else None
+
+    def text(self) -> str:
+        """As it is written."""
         body = self._body()
-        text = json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
-        target = root / f"version-{self.version:06d}.json"
-        try:
-            publish_new(target, text)
-        except FileExistsError:
-            raise ConcurrentWriteError(
-                f"{target} exists: another writer published version {self.version} first; "
-                "open the store again and repeat"
-            ) from None
+        return json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
 
     @staticmethod
     def versions(root: Path) -> list[int]:
         """The versions that are there, oldest first."""
-        if not root.is_dir():
-            return []
-        found = (_NAME.fullmatch(name) for name in os.listdir(root))
-        return sorted(int(match.group(1)) for match in found if match)
+        return Listing.of(root).versions
 
     @staticmethod
     def load(root: Path, version: int | None = None) -> Manifest:
         """Read one version, by default the newest."""
-        known = Manifest.versions(root)
-        if not known:
-            raise StoreNotFoundError(
-                f"there is no semistream store at {root}; make one with MasterStore.build(source, path, key=...) "
-                "or `semistream build`"
-            )
-        wanted = known[-1] if version is None else version
-        if wanted not in known:
-            raise StoreNotFoundError(f"{root} has no version {wanted}; it has {_listed(known)}")
-        path = root / f"version-{wanted:06d}.json"
+        while True:
+            known = Manifest.versions(root)
+            if not known:
+                raise StoreNotFoundError(
+                    f"there is no semistream store at {root}; make one with MasterStore.build(source, path, key=...) "
+                    "or `semistream build`"
+                )
+            wanted = known[-1] if version is None else version
+            if wanted not in known:
+                raise StoreNotFoundError(f"{root} has no version {wanted}; it has {_listed(known)}")
+            failpoints.reach("store.listed")
+            try:
+                return Manifest.read(root, wanted)
+            except FileNotFoundError as error:
+                if wanted in Manifest.versions(root):  # not removed by a vacuum since
+                    raise CorruptStoreError(f"{manifest_path(root, wanted)} cannot be read: {error}") from error
+
+    @staticmethod
+    def read(root: Path, version: int) -> Manifest:
+        """Read the manifest of a version; a FileNotFoundError when it is gone."""
+        path = manifest_path(root, version)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            with explained("read", path):
+                document = json.loads(path.read_text(encoding="utf-8"))
             body = document["manifest"]
             if document["semistream"] != FORMAT:
                 raise CorruptStoreError(
@@ -158,35 +183,19 @@ class Manifest:
                 )
             if document["crc32"] != checksum(body):
                 raise CorruptStoreError(f"{path} is damaged: its checksum does not fit")
-            if body["version"] != wanted:
-                raise CorruptStoreError(f"{path} describes version {body['version']}, not {wanted}: it was renamed")
+            if body["version"] != version:
+                raise CorruptStoreError(f"{path} describes version {body['version']}, not {version}: it was renamed")
             body.pop("columns")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
             return Manifest(schema=schema, segments=segments, key=tuple(body.pop("key")), **body)
-        except CorruptStoreError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
 
 
 def new_id() -> str:
     """An id that no other store has."""
     return uuid.uuid4().hex
-
-
-def publish_new(target: Path, text: str) -> None:
-    """Make a small file appear whole and durable; a FileExistsError when another one of that name was first."""
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
-    try:
-        with open(temporary, "x", encoding="utf-8", opener=private) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(target.parent)
 
 
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
@@ -196,20 +205,6 @@ def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             raise ArgumentError(f"properties: {name!r}: {value!r} is not usable; names and values are texts")
     return given
-
-
-def private(path: str, flags: int) -> int:
-    """An opener for files that only their owner may read."""
-    return os.open(path, flags, 0o600)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames and links in a directory durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def checksum(body: dict[str, Any]) -> int:

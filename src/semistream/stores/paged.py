@@ -17,7 +17,8 @@ deltas, a code is looked up in exactly one level, the newest that lists it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream import failpoints
+from semistream.errors import ArgumentError, StoreNotFoundError
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
@@ -44,14 +46,27 @@ DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
 class MasterStore:
     """One version of a master table on disk. Open it with `open`, make it with `build`; updates give a new object."""
 
-    def __init__(self, path: str | os.PathLike[str], manifest: Manifest, *, direct: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        manifest: Manifest,
+        *,
+        direct: bool = False,
+        opened: Iterable[Segment] = (),
+    ) -> None:
+        """``opened`` are segments that need not be opened again: those of the version before."""
         self.path = Path(path)
         self.manifest = manifest
         self.direct = direct
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
         self.layout = RowLayout(row_schema(manifest.schema, self.codec))
-        opened = [Segment(self.path / e.file, e, manifest.page_bytes, direct=direct) for e in manifest.segments]
-        self._levels = Levels(opened)
+        have = {segment.entry: segment for segment in opened}
+        self._levels = Levels(
+            [
+                have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
+                for entry in manifest.segments
+            ]
+        )
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
 
     # -- opening and describing ------------------------------------------------------------------------------------
@@ -59,7 +74,14 @@ class MasterStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
         """Open a version of a store, by default the newest. ``direct=True`` reads past the page cache (O_DIRECT)."""
-        return cls(path, Manifest.load(Path(path), version), direct=direct)
+        while True:
+            manifest = Manifest.load(Path(path), version)
+            failpoints.reach("store.loaded")
+            try:
+                return cls(path, manifest, direct=direct)
+            except StoreNotFoundError:
+                if manifest.version in Manifest.versions(Path(path)):
+                    raise  # no vacuum has removed the version since
 
     @classmethod
     def build(
@@ -172,7 +194,10 @@ class MasterStore:
 
     def versions(self) -> list[dict[str, Any]]:
         """Every version that is there: number, time, change, rows and bytes."""
-        found = [Manifest.load(self.path, number) for number in Manifest.versions(self.path)]
+        found = []
+        for number in Manifest.versions(self.path):
+            with suppress(FileNotFoundError):  # removed since
+                found.append(Manifest.read(self.path, number))
         return [
             {
                 "version": m.version,
@@ -186,7 +211,7 @@ class MasterStore:
 
     def latest(self) -> MasterStore:
         """This store at its newest version (the same object when nothing is newer)."""
-        if Manifest.versions(self.path)[-1:] == [self.version]:
+        if Manifest.load(self.path).identity == self.manifest.identity:
             return self
         return MasterStore.open(self.path, direct=self.direct)
 
@@ -362,7 +387,7 @@ class MasterStore:
         reader = PageReader(self)
         seen = 0
         for segment in self.segments:
-            for name in ("firsts", "starts", "changed", "bloom"):
+            for name in segment.sections:
                 segment.section(name)
         for loaded in reader.read(np.arange(self.pages), gap_bytes=0):
             seen += len(loaded.pages)
@@ -385,7 +410,10 @@ class MasterStore:
         return updating.apply(self, upserts, deletes, properties)
 
     def upsert(self, source: Any) -> MasterStore:
-        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
+        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version.
+
+        Updates are folded into each other as they become many, so their number stays small (see `folding`).
+        """
         return self.apply(upserts=source)
 
     def delete(self, keys: Any) -> MasterStore:
@@ -397,21 +425,21 @@ class MasterStore:
 
         The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
         """
-        from semistream.stores import updating
+        from semistream.stores import folding
 
-        return updating.merge_deltas(self, at_most, memory)
+        return folding.merge_deltas(self, at_most, memory)
 
     def compact(self, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
         """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
-        from semistream.stores import updating
+        from semistream.stores import folding
 
-        return updating.compact(self, memory, progress)
+        return folding.compact(self, memory, progress)
 
     def vacuum(self, keep: int = 2) -> list[str]:
         """Remove all but the newest ``keep`` versions and the files that only they used; returns the files removed."""
-        from semistream.stores import updating
+        from semistream.stores import vacuuming
 
-        return updating.vacuum(self.path, keep)
+        return vacuuming.vacuum(self.path, keep)
 
     def changed_since(self, version: int) -> Codes | None:
         """Codes that may differ between ``version`` and this one; None when everything may."""

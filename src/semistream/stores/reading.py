@@ -22,6 +22,7 @@ from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of
 from semistream.stats import ReadCounters
+from semistream.stores.files import explained
 from semistream.stores.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _read(segment: Segment, addresses: Addresses, lengths: Pages, offsets: Pages
     if failed < 0:
         return
     # Ask again through Python, for the operating system's own words.
-    with mmap.mmap(-1, int(lengths[failed])) as memory:
+    with mmap.mmap(-1, int(lengths[failed])) as memory, explained("read", segment.path):
         got = os.preadv(segment.fd, [memory], int(offsets[failed]))
     raise CorruptStoreError(
         f"{segment.path}: read of {int(lengths[failed]):,} bytes at {int(offsets[failed]):,} gave {got:,}; "

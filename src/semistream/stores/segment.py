@@ -2,8 +2,8 @@
 
 ``[header 4 KiB | pages | sections | footer JSON | trailer 32 bytes]``. Pages begin at a multiple of 4 KiB and of
 their stride, so they can be read with O_DIRECT. Sections, each with a checksum: ``firsts`` (first code of each page),
-``starts`` (only when some page takes several strides), ``changed`` (codes that a delta overrides) and ``bloom``
-(filter of the keys).
+``starts`` (only when some page takes several strides), ``changed`` (codes that a delta overrides), ``touched`` (those
+among them that its own version changed, when it also holds earlier deltas) and ``bloom`` (filter of the keys).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy.typing as npt
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
 from semistream.keys import Codes
 from semistream.rows import Addresses, RowLayout, address_of
-from semistream.stores.manifest import SegmentEntry, private, sync_directory
+from semistream.stores.files import explained, private, sync_directory
+from semistream.stores.manifest import SegmentEntry
 
 MAGIC = b"SEMISTRM"
 DATA_AT = 4096
@@ -57,7 +58,8 @@ class SegmentWriter:
         self._bloom = np.zeros(8 * max(1, -(-expected_rows * _BLOOM_BITS // 512)), np.uint64) if expected_rows else None
         self._carry: tuple[Codes, npt.NDArray[np.uint8], npt.NDArray[np.int64]] | None = None
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
+        with explained("write", path):
+            self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
         header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
         with self.removed_on_error():
             self._write(header.ljust(DATA_AT, b"\0"))
@@ -119,8 +121,9 @@ class SegmentWriter:
     def _write(self, data: bytes | memoryview) -> None:
         """All of it: a disk that is nearly full takes less than it is given, without an error."""
         left = memoryview(data).cast("B")
-        while len(left):
-            left = left[self._file.write(left) or 0 :]
+        with explained("write", self.path):
+            while len(left):
+                left = left[self._file.write(left) or 0 :]
 
     def _count(self, codes: Codes) -> None:
         if len(codes) == 0:
@@ -141,7 +144,7 @@ class SegmentWriter:
             self._group += len(codes)
         self._last = int(codes[-1])
 
-    def finish(self, role: str, changed: Codes | None = None) -> SegmentEntry:
+    def finish(self, role: str, changed: Codes | None = None, touched: Codes | None = None) -> SegmentEntry:
         """Write index and footer, sync, rename; returns the entry for the manifest."""
         from semistream.kernels.hashing import checksum_of
 
@@ -155,6 +158,8 @@ class SegmentWriter:
             sections["starts"] = starts
         if changed is not None:
             sections["changed"] = changed
+        if touched is not None:
+            sections["touched"] = touched
         if self._bloom is not None:
             sections["bloom"] = self._bloom
         position = DATA_AT + self._strides * self.page_bytes
@@ -176,10 +181,11 @@ class SegmentWriter:
         check = _checksum(footer)
         self._write(footer + _TRAILER.pack(position, len(footer), check, MAGIC))
         size = self._file.tell()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.rename(self._temporary, self.path)
-        sync_directory(self.path.parent)
+        with explained("write", self.path):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.rename(self._temporary, self.path)
+            sync_directory(self.path.parent)
         return SegmentEntry(
             file=self.path.name,
             role=role,
@@ -196,6 +202,7 @@ class SegmentWriter:
         """Leave nothing behind."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     @contextmanager
     def removed_on_error(self) -> Iterator[SegmentWriter]:
@@ -214,16 +221,16 @@ class Segment:
         self.path = path
         self.entry = entry
         self.page_bytes = page_bytes
-        self._fd = -1
+        self._fd = self._plain = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
-            plain = os.open(path, os.O_RDONLY)
+            with explained("open", path):
+                self._plain = self._fd = os.open(path, os.O_RDONLY)
+                if direct:
+                    self._fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path} is missing; the store is incomplete") from None
-        try:
-            self._read_footer(plain)
-        finally:
-            os.close(plain)
+        with explained("read", path):
+            self._read_footer(self._plain)
 
     def _read_footer(self, fd: int) -> None:
         size = os.fstat(fd).st_size
@@ -263,12 +270,21 @@ class Segment:
         return array
 
     def section(self, name: str, dtype: Any = np.uint64) -> Numbers:
-        """A section that is read only when wanted ("changed", "bloom"); empty when there is none."""
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            return self._section(fd, name, dtype)
-        finally:
-            os.close(fd)
+        """A section that is read only when wanted ("changed", "bloom"); empty when there is none.
+
+        Through the open file: a vacuum may have removed its name.
+        """
+        with explained("read", self.path):
+            return self._section(self._plain, name, dtype)
+
+    @property
+    def sections(self) -> list[str]:
+        """The sections that there are."""
+        return list(self._footer["sections"])
+
+    def touched(self) -> Codes:
+        """The codes that the version changed which this delta was written for."""
+        return self.section("touched" if "touched" in self.sections else "changed")
 
     def section_bytes(self, name: str) -> int:
         """How large a section is."""
@@ -296,9 +312,9 @@ class Segment:
 
     def close(self) -> None:
         """Close the file; idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for fd in {self._fd, self._plain} - {-1}:
+            os.close(fd)
+        self._fd = self._plain = -1
 
     def __del__(self) -> None:
         self.close()

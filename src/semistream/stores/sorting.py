@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, address_of
+from semistream.stores.files import explained
 
 Lengths = npt.NDArray[np.int64]
 
@@ -64,11 +66,17 @@ class Block:
 class _Run:
     """A sorted run on disk, read back block by block."""
 
-    def __init__(self, file: IO[bytes], block: Block, block_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], scratch: Path, block: Block, block_bytes: int) -> None:
+        self._file = file
+        self._scratch = scratch
+        self._places: list[tuple[int, int, int]] = []
+        self._next = 0
+        with explained("spill rows to", scratch):
+            self._write(block, block_bytes)
+
+    def _write(self, block: Block, block_bytes: int) -> None:
         from semistream.kernels.rows import gather_rows
 
-        self._file = file
-        self._places: list[tuple[int, int, int]] = []
         ends = np.cumsum(block.lengths + 16)
         start = 0
         while start < len(block):
@@ -77,11 +85,10 @@ class _Run:
             piece = block.part(start, end)
             data = np.empty(int(piece.lengths.sum()), np.uint8)
             gather_rows(np.ascontiguousarray(piece.rows), np.ascontiguousarray(piece.lengths), address_of(data))
-            self._places.append((file.tell(), len(piece), len(data)))
+            self._places.append((self._file.tell(), len(piece), len(data)))
             for array in (piece.codes, piece.lengths, data):
-                file.write(np.ascontiguousarray(array).data.cast("B"))
+                self._file.write(np.ascontiguousarray(array).data.cast("B"))
             start = end
-        self._next = 0
 
     def next_block(self) -> Block | None:
         """The next rows of the run."""
@@ -89,10 +96,11 @@ class _Run:
             return None
         place, count, size = self._places[self._next]
         self._next += 1
-        self._file.seek(place)
-        codes = np.frombuffer(self._file.read(8 * count), np.uint64)
-        lengths = np.frombuffer(self._file.read(8 * count), np.int64)
-        data = np.frombuffer(self._file.read(size), np.uint8)
+        with explained("read spilled rows from", self._scratch):  # what the buffer holds is written first
+            self._file.seek(place)
+            codes = np.frombuffer(self._file.read(8 * count), np.uint64)
+            lengths = np.frombuffer(self._file.read(8 * count), np.int64)
+            data = np.frombuffer(self._file.read(size), np.uint8)
         rows = np.cumsum(lengths) - lengths + address_of(data)
         return Block(codes, rows, lengths, [data])
 
@@ -105,25 +113,31 @@ class _Run:
 def sort_blocks(blocks: Iterable[Block], memory_bytes: int, scratch: Path) -> Iterator[Block]:
     """Yield all rows in code order, holding about ``memory_bytes`` at a time; spills go to ``scratch``."""
     run_bytes = max(memory_bytes // 2, 1 << 20)
+    # Block size for up to 64 runs; more runs only mean smaller memory use per run, never a wrong merge.
+    block_bytes = max(run_bytes // 64, 1 << 18)
     pending: list[Block] = []
     held = 0
     runs: list[_Run] = []
-    with tempfile.TemporaryFile(dir=scratch) as file:
-        # Block size for up to 64 runs; more runs only mean smaller memory use a run, never a wrong merge.
-        block_bytes = max(run_bytes // 64, 1 << 18)
+    with ExitStack() as stack:
+
+        def spill() -> None:
+            if not runs:
+                with explained("spill rows to", scratch):
+                    files.append(stack.enter_context(tempfile.TemporaryFile(dir=scratch)))
+            runs.append(_Run(files[0], scratch, Block.sorted_from(pending), block_bytes))
+
+        files: list[IO[bytes]] = []
         for block in blocks:
             pending.append(block)
             held += block.bytes
             if held >= run_bytes:
-                runs.append(_Run(file, Block.sorted_from(pending), block_bytes))
+                spill()
                 pending, held = [], 0
-        if not runs:
-            if pending:
-                yield Block.sorted_from(pending)
-            return
-        if pending:
-            runs.append(_Run(file, Block.sorted_from(pending), block_bytes))
+        if pending and runs:
+            spill()
             pending = []
+        if pending:
+            yield Block.sorted_from(pending)
         yield from _merged(runs)
 
 
