@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import pyarrow as pa
 
 from semistream.as_of import AsOf
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import AccountingError, ArgumentError, SchemaError, choose
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -307,7 +307,14 @@ class Join(ABC):
 
     def check(self) -> None:
         """Raise when an invariant does not hold; after every run in tests."""
-        self.stats.check(self.name)
+        stats = self.stats
+        stats.check(self.name)
+        most = {"semi": stats.matched, "anti": stats.unmatched}.get(self.plan.how)
+        if most is not None and stats.rows_out > most:  # fewer, when a reader has left a stream
+            raise AccountingError(
+                f"{self.name}: how={self.plan.how!r} has {most:,} rows to give out, but gave {stats.rows_out:,}; "
+                "please report this"
+            )
 
 
 @dataclass(frozen=True)

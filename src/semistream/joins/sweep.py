@@ -119,7 +119,8 @@ class SweepJoin(Join):
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         row = output_row_bytes(store, plan)
-        self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
+        most_rows = max(1, min(MOST_ROWS, parts.output // row))
+        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=store.unique)
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = self.output.most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
@@ -207,7 +208,7 @@ class SweepJoin(Join):
         """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
         if self.output.sure and not self.output.wants_rows:
             return []
-        if self.simple and not self.plan.compares:
+        if self.simple and self.output.sure:
             hit = values > 1
             if hit.all():
                 return [self.output.pairs(stream, None, codes, values)]
