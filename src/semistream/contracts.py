@@ -103,6 +103,8 @@ class JoinPlan:
         if defaults is not None and not isinstance(defaults, Mapping):
             raise ArgumentError(f"defaults={defaults!r} must be {{column: value}}")
         stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
+        folded: Callable[[str], str] = str.lower if ignore_case else str
+        _check_unambiguous(stream, [*mapping, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
         if condition is None:
             codec.check_stream(stream, mapping)
         elif callable(getattr(condition, "check", None)):
@@ -120,7 +122,6 @@ class JoinPlan:
             raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
         if how in ("semi", "anti"):
             chosen = []
-        folded: Callable[[str], str] = str.lower if ignore_case else str
         names = _output_names(stream, chosen, suffix, folded)
         plan = JoinPlan(
             stream,
@@ -217,6 +218,17 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _check_unambiguous(stream: pa.Schema, asked: Iterable[object], folded: Callable[[str], str]) -> None:
+    """Columns of the stream may share a name, unless the join has to look into them."""
+    names = [folded(name) for name in stream.names]
+    for name in asked:
+        if isinstance(name, str) and names.count(folded(name)) > 1:
+            raise SchemaError(
+                f"the stream has {names.count(folded(name))} columns {name!r}, so it is not clear which of them to "
+                f"compare; its columns are {stream.names}: rename or drop all but one of them"
+            )
 
 
 def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None, folded: Callable[[str], str]) -> list[str]:
