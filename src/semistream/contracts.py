@@ -260,6 +260,9 @@ class Join(ABC):
     """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
 
     What it keeps between two calls of `join` (a cache, say) stays in the object.
+
+    It never depends on input to make progress: a batch without rows says that nothing came for a while, and a join that
+    lets rows wait gives them out then (`sweep`: when their deadline has passed).
     """
 
     name: ClassVar[str]
@@ -299,6 +302,10 @@ class Join(ABC):
     def _start_afresh(self) -> None:
         """Forget rows that have not been given out, as if they had never come."""
         self.stats.rows_in = self.stats.matched + self.stats.unmatched + self.stats.shed
+
+    def due(self) -> float | None:
+        """Seconds until a row that waits must leave, infinity when none waits; None where the join does not say."""
+        return None
 
     @classmethod
     @abstractmethod
