@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import pyarrow as pa
 
 from semistream.as_of import AsOf
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import AccountingError, ArgumentError, SchemaError, choose
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class JoinPlan:
         if defaults is not None and not isinstance(defaults, Mapping):
             raise ArgumentError(f"defaults={defaults!r} must be {{column: value}}")
         stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
+        folded: Callable[[str], str] = str.lower if ignore_case else str
+        _check_unambiguous(stream, [*mapping, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
         if condition is None:
             codec.check_stream(stream, mapping)
         elif callable(getattr(condition, "check", None)):
@@ -120,7 +122,6 @@ class JoinPlan:
             raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
         if how in ("semi", "anti"):
             chosen = []
-        folded: Callable[[str], str] = str.lower if ignore_case else str
         names = _output_names(stream, chosen, suffix, folded)
         plan = JoinPlan(
             stream,
@@ -219,6 +220,17 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
+def _check_unambiguous(stream: pa.Schema, asked: Iterable[object], folded: Callable[[str], str]) -> None:
+    """Columns of the stream may share a name, unless the join has to look into them."""
+    names = [folded(name) for name in stream.names]
+    for name in asked:
+        if isinstance(name, str) and names.count(folded(name)) > 1:
+            raise SchemaError(
+                f"the stream has {names.count(folded(name))} columns {name!r}, so it is not clear which of them to "
+                f"compare; its columns are {stream.names}: rename or drop all but one of them"
+            )
+
+
 def _output_names(stream: pa.Schema, chosen: list[str], suffix: str | None, folded: Callable[[str], str]) -> list[str]:
     ours = {folded(name) for name in stream.names}
     clashing = [name for name in chosen if folded(name) in ours]
@@ -248,6 +260,9 @@ class Join(ABC):
     """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
 
     What it keeps between two calls of `join` (a cache, say) stays in the object.
+
+    It never depends on input to make progress: a batch without rows says that nothing came for a while, and a join that
+    lets rows wait gives them out then (`sweep`: when their deadline has passed).
     """
 
     name: ClassVar[str]
@@ -288,6 +303,10 @@ class Join(ABC):
         """Forget rows that have not been given out, as if they had never come."""
         self.stats.rows_in = self.stats.matched + self.stats.unmatched + self.stats.shed
 
+    def due(self) -> float | None:
+        """Seconds until a row that waits must leave, infinity when none waits; None where the join does not say."""
+        return None
+
     @classmethod
     @abstractmethod
     def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
@@ -307,7 +326,14 @@ class Join(ABC):
 
     def check(self) -> None:
         """Raise when an invariant does not hold; after every run in tests."""
-        self.stats.check(self.name)
+        stats = self.stats
+        stats.check(self.name)
+        most = {"semi": stats.matched, "anti": stats.unmatched}.get(self.plan.how)
+        if most is not None and stats.rows_out > most:  # fewer, when a reader has left a stream
+            raise AccountingError(
+                f"{self.name}: how={self.plan.how!r} has {most:,} rows to give out, but gave {stats.rows_out:,}; "
+                "please report this"
+            )
 
 
 @dataclass(frozen=True)

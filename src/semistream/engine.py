@@ -13,8 +13,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -24,6 +27,7 @@ from semistream.budget import Budget, parse_bytes
 from semistream.contracts import Join, JoinPlan
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.conditions import Condition
+from semistream.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, in_memory, paced
 from semistream.planner.choice import choose_algorithm
 from semistream.shedding import Shed
 from semistream.shedding._shedder import in_front, memory_of
@@ -66,8 +70,15 @@ def make_join(
     allow_empty: bool = False,
     settings: Any = None,
     shed: Shed | None = None,
+    wait_seconds: float | None = None,
 ) -> Join:
-    """The join itself, for those who want its counters or call it for several streams in turn."""
+    """The join itself, for those who want its counters or call it for several streams in turn.
+
+    It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
+    leave then; with ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
+    """
+    if wait_seconds is not None:
+        check_wait_seconds(wait_seconds)
     opened = open_store(store, allow_empty=allow_empty)
     memory_bytes = parse_bytes(memory, whole=opened.bytes)
     beside = 0
@@ -95,6 +106,8 @@ def make_join(
     if settings is not None and (kind.settings_type is None or not isinstance(settings, kind.settings_type)):
         takes = f"a {kind.settings_type.__name__}" if kind.settings_type else "none"
         raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
+    if wait_seconds is not None and hasattr(kind.settings_type, "wait_seconds"):
+        settings = replace(settings or kind.settings_type(), wait_seconds=wait_seconds)
     made = cast("Join", kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings))
     if shed is not None:
         made.front = in_front(shed, plan, opened, suffix, memory_bytes)
@@ -130,6 +143,7 @@ def join(
     allow_empty: bool = False,
     settings: Any = None,
     shed: Shed | None = None,
+    wait_seconds: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with a store; output batches come as soon as their rows are known.
 
@@ -141,43 +155,76 @@ def join(
     rows with several matches: "all" of them, the "first" in the store's order of the key's rows, or an "error".
     ``status`` names a last column that says "matched" or "unmatched" in a left join. ``shed`` relieves a join whose
     stream is too fast.
+
+    ``wait_seconds`` is how long a row may wait for others to share a read with when nothing else comes: one second, or
+    what the settings say. So that this holds for a source that blocks, every source but a list, a tuple or a table is
+    read in a thread, one batch each time the join asks for one. With ``math.inf`` it is read in the caller's thread,
+    and rows wait until it goes on.
     """
+    wait = getattr(settings, "wait_seconds", WAIT_SECONDS) if wait_seconds is None else wait_seconds
+    check_wait_seconds(wait)
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
             f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"
         )
-    stream = iter(batches.to_batches() if isinstance(batches, pa.Table) else batches)
-    first = next(stream, None)
-    if first is None:
-        return iter(())
-    if not isinstance(first, pa.RecordBatch):
-        raise ArgumentError(f"batches must be Arrow record batches, the first is a {type(first).__name__}")
-    made = make_join(
-        first.schema,
-        store,
-        on=on,
-        condition=condition,
-        ordered=ordered,
-        how=how,
-        memory=memory,
-        algorithm=algorithm,
-        columns=columns,
-        suffix=suffix,
-        defaults=defaults,
-        as_of=as_of,
-        valid_from=valid_from,
-        valid_to=valid_to,
-        multiple=multiple,
-        status=status,
-        allow_empty=allow_empty,
-        settings=settings,
-        shed=shed,
-    )
-    return made.join(_of_one_schema(itertools.chain([first], stream), first.schema))
+    stream = _of_one_schema(batches.to_batches() if isinstance(batches, pa.Table) else batches)
+    reader = None if in_memory(batches) or wait == math.inf else ThreadReader(stream)
+    try:
+        first = next(stream, None) if reader is None else reader.get(None)
+        if first is None:
+            return iter(())
+        made = make_join(
+            first.schema,
+            store,
+            on=on,
+            condition=condition,
+            ordered=ordered,
+            how=how,
+            memory=memory,
+            algorithm=algorithm,
+            columns=columns,
+            suffix=suffix,
+            defaults=defaults,
+            as_of=as_of,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            multiple=multiple,
+            status=status,
+            allow_empty=allow_empty,
+            settings=settings,
+            shed=shed,
+            wait_seconds=wait_seconds,
+        )
+    except BaseException:
+        if reader is not None:
+            reader.stop()
+        raise
+    if reader is None:
+        return made.join(itertools.chain([first], stream))
+    reader.put_back(first)
+    joined = _joined(made, paced(reader, wait, made.due, first.schema), reader)
+    weakref.finalize(joined, reader.stop)  # a generator that nobody has begun ends nothing itself
+    return joined
 
 
-def _of_one_schema(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _joined(made: Join, batches: Iterator[pa.RecordBatch], reader: ThreadReader) -> Iterator[pa.RecordBatch]:
+    """Join what the thread reads; it ends with the stream, or when the caller leaves."""
+    joined = cast("Generator[pa.RecordBatch, None, None]", made.join(batches))
+    try:
+        for batch in joined:  # noqa: UP028 - with "yield from", the join would be closed before the reader is stopped
+            yield batch
+    finally:
+        reader.stop()
+        joined.close()
+
+
+def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema: pa.Schema | None = None
     for number, batch in enumerate(batches):
+        if not isinstance(batch, pa.RecordBatch):
+            which = "the first" if number == 0 else f"number {number}"
+            raise ArgumentError(f"batches must be Arrow record batches, {which} is a {type(batch).__name__}")
+        schema = batch.schema if schema is None else schema
         if not batch.schema.equals(schema):
             raise SchemaError(f"batch {number} of the stream has schema\n{batch.schema}\nbut the first had\n{schema}")
         yield batch

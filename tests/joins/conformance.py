@@ -309,11 +309,16 @@ def moments(numbers: Numbers, kind: pa.DataType, nulls: npt.NDArray[np.bool_]) -
     return whole.view(kind)
 
 
-def history_table(key: str, times: str, *, overlaps: bool = False, keys: int = 60) -> pa.Table:
-    """A history of each key: gaps between some versions, NULL at some ends, overlaps if they are wanted."""
+HISTORIES = ("single", "versions", "overlaps")
+
+
+def history_table(key: str, times: str, shape: str = "versions", *, keys: int = 60, text: bool = False) -> pa.Table:
+    """A history of each key: gaps between some versions, NULL at some ends; or overlaps too, or one version each."""
     chooser = np.random.default_rng(13)
-    counts = chooser.integers(1, 6, keys)
-    counts[0] = LONG_HISTORY
+    overlaps = shape == "overlaps"
+    counts = np.ones(keys, np.int64) if shape == "single" else chooser.integers(1, 6, keys)
+    if shape != "single":
+        counts[0] = LONG_HISTORY
     numbers = np.repeat(np.arange(keys), counts)
     at = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
     last = at == np.repeat(counts, counts) - 1
@@ -324,6 +329,8 @@ def history_table(key: str, times: str, *, overlaps: bool = False, keys: int = 6
     columns = {f"k{i}": column for i, column in enumerate(KEYS[key](numbers, False))}
     columns |= {"valid_from": moments(begins, kind, always), "valid_to": moments(ends, kind, still)}
     columns |= {"v": pa.array(np.arange(len(at))), "w": pa.array(at / 8, mask=at % 4 == 1)}
+    if text:
+        columns["name"] = pa.array(["ü" * (n % 9) + str(n) for n in range(len(at))], mask=at % 5 == 2)
     return pa.table(columns).take(pa.array(chooser.permutation(len(at))))
 
 

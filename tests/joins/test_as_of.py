@@ -41,7 +41,7 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
     def get(key: str, times: str, *, overlaps: bool = False, hash_bits: int = 64) -> tuple[MasterStore, pa.Table]:
         wanted = key, times, overlaps, hash_bits
         if wanted not in built:
-            master = history_table(key, times, overlaps=overlaps)
+            master = history_table(key, times, "overlaps" if overlaps else "versions")
             names = [name for name in master.column_names if name.startswith("k")]
             store = MasterStore.build(master, root / str(len(built)), key=names, hash_bits=hash_bits)
             built[wanted] = store, master

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.contracts import MATCHED, UNMATCHED, JoinPlan
+from semistream.errors import InvariantError
 from semistream.joins._matching import matching
 from semistream.keys import Codes
 from semistream.rows import Addresses, RowLayout
@@ -21,7 +22,10 @@ MOST_ROWS = 1 << 16
 class Output:
     """Builds the batches that leave a join and counts what became of each stream row."""
 
-    def __init__(self, plan: JoinPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS) -> None:
+    def __init__(
+        self, plan: JoinPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS, *, unique: bool = False
+    ) -> None:
+        """``unique`` says that the master has at most one row per key, so that no stream row can have several."""
         self.plan = plan
         self.layout = layout
         self.stats = stats
@@ -29,12 +33,14 @@ class Output:
         self.wants_rows = plan.how in ("left", "inner")
         # Rows with equal codes are matches, and all of them are wanted.
         once = plan.multiple == "error" or (plan.multiple == "first" and self.wants_rows)
-        self.sure = not plan.compares and not once
+        self.sure = not plan.compares and (unique or not once)
         self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
         self.unmatched_sample: list[object] = []
 
     def pairs(self, stream: pa.RecordBatch, left: Indices | None, codes: Codes, rows: Addresses) -> pa.RecordBatch:
         """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
+        if not self.wants_rows:  # a semi or anti join has no columns to add, so that pairs would look like its rows
+            raise InvariantError(f"how={self.plan.how!r} gives out no pairs, yet {len(rows)} were made")
         taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
         added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
         absent = rows == 0 if self.plan.defaults or self.plan.status is not None else None

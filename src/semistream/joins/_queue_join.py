@@ -1,4 +1,8 @@
-"""HYBRIDJOIN's loop, which its successors share: fill the stream table, then load the partition of the oldest key."""
+"""HYBRIDJOIN's loop, which its successors share: fill the stream table, then load the partition of the oldest key.
+
+When nothing comes, it is loaded although there is room (SSCJ, section 5.1: the disk phase begins when the stream
+buffer is empty), until nobody waits.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,16 @@ class QueueJoin(WaitingJoin):
             yield from source.fill()
             if source.ended:
                 break
+            if source.quiet:
+                yield from self._serve_all()
+                continue
             while (count := self._fitting(source.stream)) == 0 or self._due():
                 yield from self._disk_phase()
             yield from self._admit(*source.take(count))
+        yield from self._serve_all()
+
+    def _serve_all(self) -> Iterator[pa.RecordBatch]:
+        """Disk phases until nobody waits."""
         while self.table.tuples:
             yield from self._disk_phase()
 

@@ -95,18 +95,24 @@ def _send(connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
         pass  # the node is gone, which the receiver notices
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+class _Messages:
     """Small batches as larger ones: a message costs as much as some thousand rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= _MESSAGE_ROWS:
-            yield pa.concat_batches(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_batches(waiting)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= _MESSAGE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._connection.send_bytes(pa.concat_batches(self._waiting).serialize())
+            self._waiting, self._rows = [], 0
 
 
 def serve(number: int) -> None:
@@ -118,16 +124,21 @@ def serve(number: int) -> None:
     pa.set_cpu_count(1)
     join = kind(MasterStore.open(path, version, direct=direct), plan, Budget(memory), settings)
 
-    def feed() -> Iterator[pa.RecordBatch]:
+    def feed(messages: _Messages) -> Iterator[pa.RecordBatch]:
         while data := connection.recv_bytes():
-            yield pa.ipc.read_record_batch(pa.py_buffer(data), plan.stream)
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), plan.stream)
+            yield batch
+            if batch.num_rows == 0:  # nothing came for a while: what the join gave out must not wait here either
+                messages.flush()
 
     try:
         while True:
             told: Any
+            messages = _Messages(connection)
             try:
-                for batch in _together(join.join(feed())):
-                    connection.send_bytes(batch.serialize())
+                for batch in join.join(feed(messages)):
+                    messages.add(batch)
+                messages.flush()
                 join.check()
                 told = join.stats.copy(), join.unmatched_sample
             except SemistreamError as error:

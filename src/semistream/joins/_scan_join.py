@@ -2,7 +2,8 @@
 
 A step takes up to w tuples as a packet, reads the next chunk of R and joins it with all that wait. A packet has met
 all of R once it has seen as many chunks as there are; then it expires, by its slots and never by key, so that newer
-tuples of the same key stay. At the end of the stream, empty packets let the last ones meet the rest.
+tuples of the same key stay. At the end of the stream, and when nothing comes, empty packets let all that wait meet the
+rest.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class ScanJoin(WaitingJoin):
     def _arrive(self, source: Source, wanted: int) -> Iterator[pa.RecordBatch]:
         """Fill the next packet, as far as stream and room go; what can be answered at once takes no place in it."""
         self._packet = []
+        if source.quiet and self.table.tuples:  # the scan goes on with empty packets until nobody waits
+            return
         while wanted > 0:
             yield from source.fill()
             count = min(wanted, self._fitting(source.stream))

@@ -64,7 +64,7 @@ class StreamTable(Multimap):
             position: _Column(field, capacity) for position, field in enumerate(schema) if _width(field.type)
         }
         rest = [position for position, field in enumerate(schema) if not _width(field.type)]
-        self._rest = _Blocks(pa.schema([schema.field(p) for p in rest]), capacity) if rest else None
+        self._rest = _Blocks(schema, rest, capacity) if rest else None
 
     @property
     def tuples(self) -> int:
@@ -78,7 +78,7 @@ class StreamTable(Multimap):
 
     def text_of(self, batch: pa.RecordBatch) -> int:
         """What these columns of a batch would take."""
-        return sum(batch.column(field.name).nbytes for field in self._rest.schema) if self._rest is not None else 0
+        return sum(column.nbytes for column in self._rest.of(batch)) if self._rest is not None else 0
 
     def clock(self) -> float:
         """Seconds since the table was made."""
@@ -177,12 +177,17 @@ class _Column:
 class _Blocks:
     """Columns of other types, as Arrow blocks with garbage that is removed now and then."""
 
-    def __init__(self, schema: pa.Schema, capacity: int) -> None:
-        self.schema = schema
+    def __init__(self, stream: pa.Schema, positions: list[int], capacity: int) -> None:
+        self.schema = pa.schema([stream.field(position) for position in positions])
+        self._positions = positions  # names may come twice
         self._place = np.zeros(capacity, np.int64)
         self._blocks: list[pa.RecordBatch] = []
         self._rows = 0
         self._live = 0
+
+    def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """These columns of a batch of the stream."""
+        return [batch.column(position) for position in self._positions]
 
     @property
     def bytes(self) -> int:
@@ -194,7 +199,7 @@ class _Blocks:
             self._clean(table, slots)
         self._place[slots] = np.arange(self._rows, self._rows + len(slots))
         own = pa.array(np.arange(len(slots)))  # a copy: the batch may be a slice of a much larger one
-        columns = [batch.column(field.name).take(own) for field in self.schema]
+        columns = [column.take(own) for column in self.of(batch)]
         self._blocks.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         self._rows += len(slots)
         self._live += len(slots)

@@ -87,19 +87,25 @@ class Source:
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
-        self._pieces = (piece for batch in batches for piece in pieces(batch, output.most_rows, plan.stream))
+        self._pieces = (
+            piece
+            for batch in batches
+            for piece in (pieces(batch, output.most_rows, plan.stream) if batch.num_rows else (batch,))
+        )
         self._plan, self._output, self._answer = plan, output, answer
         self.stream = pa.RecordBatch.from_pylist([], plan.stream)
         self._codes: Codes = np.empty(0, np.uint64)
         self._number = 0
         self.ended = False
+        self.quiet = False  # nothing came for a while: whoever waits shall leave before the stream is asked again
 
     def fill(self) -> Iterator[pa.RecordBatch]:
-        """Go on to tuples that must wait, or to the end."""
-        while self.stream.num_rows == 0 and not self.ended:
+        """Go on to tuples that must wait, to a batch without any, or to the end."""
+        self.quiet = False
+        while self.stream.num_rows == 0:
             piece = next(self._pieces, None)
-            if piece is None:
-                self.ended = True
+            self.ended, self.quiet = piece is None, piece is not None and piece.num_rows == 0
+            if piece is None or self.quiet:
                 return
             codes, valid = self._codes_of(piece)
             self._output.stats.rows_in += piece.num_rows

@@ -5,8 +5,8 @@ partition; when memory is full, or a partition has gathered enough tuples, it is
 Budget: index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
 Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory.
 Departures: the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its
-known flaw: a tuple of a partition that nobody else asks for waits until the stream ends. ``waits.longest`` reports
-it.
+known flaw: a tuple of a partition that nobody else asks for waits until the stream pauses or ends.
+``waits.longest`` reports it.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class ParallelCacheJoin(Join):
                     yield item
         finally:
             stop.set()
-            for thread in (*threads, feeder):
+            # Not for the feeder: its source may block for ever, and it ends by itself once that comes back.
+            for thread in threads:
                 while thread.is_alive():
                     _drain(made)
                     thread.join(0.01)
@@ -110,9 +111,15 @@ class ParallelCacheJoin(Join):
                 self._add(node.stats.since(old))
 
     def _feed(self, batches: Iterable[pa.RecordBatch], given: Any, made: Any, stop: threading.Event) -> None:
-        """Send every tuple to the node of its partition; those without a key to the first."""
+        """Send every tuple to the node of its partition; those without a key to the first.
+
+        A batch without tuples goes to all: nothing came for a while.
+        """
+        quiet = pa.RecordBatch.from_pylist([], self.plan.stream)
         try:
             for batch in batches:
+                if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in given):
+                    return
                 for piece in pieces(batch, MOST_ROWS, self.plan.stream):
                     columns = [piece.column(name) for name in self.plan.stream_keys]
                     codes, valid = self.plan.codec.encode(columns)

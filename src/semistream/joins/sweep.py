@@ -2,10 +2,10 @@
 
 Idea
     1. Every batch probes the cache H_R, vectorised; hits leave at once.
-    2. Misses wait in the window. When it is full, its deadline has passed or the input ends, their distinct keys are
-       sorted by page and read by a plan: a gap is read through when its bytes cost less than a new request, several
-       requests are in flight, the next chunk loads while this one is joined. Few misses make point reads, many one
-       sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
+    2. Misses wait in the window. When it is full, its deadline has passed (every batch looks, with rows or without) or
+       the input ends, their distinct keys are sorted by page and read by a plan: a gap is read through when its bytes
+       cost less than a new request, several requests are in flight, the next chunk loads while this one is joined.
+       Few misses make point reads, many one sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
     3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves
        more window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must
        go for it.
@@ -28,6 +28,7 @@ New: no published semi-stream join counts every arrival for admission, nor moves
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ from semistream.joins._output import MOST_ROWS, Output, pieces
 from semistream.joins._split import predict_sweep
 from semistream.joins._window import Window, charge, row_charge
 from semistream.keys import Codes
+from semistream.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.rows import Projection
 from semistream.stores.paged import PLAN_BYTES
 from semistream.stores.reading import PageReader
@@ -60,7 +62,7 @@ _FILTER_SHARE = 0.15  # of the budget at most
 class SweepSettings:
     """What can be set; the defaults suit most streams."""
 
-    wait_seconds: float = 1.0
+    wait_seconds: float = WAIT_SECONDS
     cache_share: float = 0.9  # at most, and from the start where it does not adapt
     adapt: bool = True
     reads_in_flight: int = 8
@@ -68,8 +70,7 @@ class SweepSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.cache_share < 1:
             raise ArgumentError(f"cache_share={self.cache_share} must be at least 0 and below 1")
-        if self.wait_seconds <= 0:
-            raise ArgumentError(f"wait_seconds={self.wait_seconds} must be positive")
+        check_wait_seconds(self.wait_seconds)
         if not 1 <= self.reads_in_flight <= 16:
             raise ArgumentError(f"reads_in_flight={self.reads_in_flight} must be from 1 to 16")
 
@@ -119,7 +120,8 @@ class SweepJoin(Join):
         self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         row = output_row_bytes(store, plan)
-        self.output = Output(plan, self.projection.target, self.stats, max(1, min(MOST_ROWS, parts.output // row)))
+        most_rows = max(1, min(MOST_ROWS, parts.output // row))
+        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=store.unique)
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = self.output.most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
@@ -133,7 +135,14 @@ class SweepJoin(Join):
         for batch in batches:
             for piece in pieces(batch, self.output.most_rows, self.plan.stream):
                 yield from self._arrive(piece)
+            if batch.num_rows == 0 and self.due() <= 0:
+                yield from self._sweep(full=True)
         yield from self._sweep(full=False)
+
+    def due(self) -> float:
+        """See `Join.due`."""
+        since = self.window.since
+        return math.inf if since is None else since + self.settings.wait_seconds - self._clock()
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
@@ -174,7 +183,7 @@ class SweepJoin(Join):
             else:
                 yield from self.output.settled(rows, matched)
         yield from self._wait(stream, codes, missing)
-        if self.window.since is not None and self._clock() - self.window.since > self.settings.wait_seconds:
+        if self.due() <= 0:
             yield from self._sweep(full=True)
 
     def _wait(self, stream: pa.RecordBatch, codes: Codes, missing: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
@@ -207,7 +216,7 @@ class SweepJoin(Join):
         """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
         if self.output.sure and not self.output.wants_rows:
             return []
-        if self.simple and not self.plan.compares:
+        if self.simple and self.output.sure:
             hit = values > 1
             if hit.all():
                 return [self.output.pairs(stream, None, codes, values)]

@@ -24,7 +24,8 @@ class TimedIntervals:
     """Intervals by a clock, for a rate that is given or for the one at which rows have been taken so far.
 
     A given rate begins with a second's worth; otherwise the first interval is kept whole, since nothing is known yet.
-    An interval of which not even one row may be kept is put together with the next.
+    An interval of which not even one row may be kept is put together with the next, or ends when a batch without rows
+    comes: nothing came for a while. Such a batch goes on to the join.
     """
 
     def __init__(self, rate: float | None, clock: Callable[[], float], most_rows: int = MOST_ROWS) -> None:
@@ -40,21 +41,23 @@ class TimedIntervals:
         held: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
-            now = self._clock()
-            held.append(batch)
+            now, quiet = self._clock(), batch.num_rows == 0
+            if not quiet:
+                held.append(batch)
             rows += batch.num_rows
             rate = self.rate
             credit = float(rows) if rate is None else min(credit, rate * _BURST_SECONDS) + rate * (now - before)
             before = now
             most = min(rows, int(credit + _ROUNDING))
-            if rows == 0 or (most == 0 and rows < self._most_rows):
-                continue
-            most = max(1, most)
-            yield from _pieces(_together(held), most, self._most_rows)
-            credit -= most
-            held, rows = [], 0
-            self._rows = self._rows * _FADING + most
-            self._seconds = self._seconds * _FADING + self._clock() - now
+            if rows and (most or quiet or rows >= self._most_rows):
+                most = max(1, most)
+                yield from _pieces(_together(held), most, self._most_rows)
+                credit -= most
+                held, rows = [], 0
+                self._rows = self._rows * _FADING + most
+                self._seconds = self._seconds * _FADING + self._clock() - now
+            if quiet:
+                yield batch, 0
         if rows:
             yield from _pieces(_together(held), 1, self._most_rows)
 

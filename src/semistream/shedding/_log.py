@@ -84,6 +84,12 @@ def check_storable(schema: pa.Schema) -> None:
     """Refuse columns that Parquet cannot hold, before the stream runs."""
     import pyarrow.parquet as pq
 
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise SchemaError(
+            f"the stream has several columns {twice[0]!r}, and rows that are shed are found again by name; rename or "
+            "drop all but one of them"
+        )
     for item in schema:
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([item])).close()

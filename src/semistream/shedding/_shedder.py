@@ -90,6 +90,9 @@ class Shedder:
         """The rows that go on, as the join's plan wants them; those of an interval when its others are in the log."""
         for interval, most in self._intervals(batches):
             rows = interval.num_rows
+            if rows == 0:  # nothing came for a while, which the join must know
+                yield interval
+                continue
             if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
                 interval = interval.cast(self._stream)
             chance = np.random.default_rng([*self._seeds, self._number])

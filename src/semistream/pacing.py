@@ -1,0 +1,137 @@
+"""A stream whose source may fall silent: time goes on for the join although nothing comes.
+
+A join that lets rows wait for others gives them out when it is handed a batch without rows. Here such batches are made:
+whenever nothing has come for so long that a row must not wait any longer. To notice that, a source that can block is
+read in a thread of its own, one batch each time the join asks, and never ahead: at most one batch, which came while the
+join was busy with an empty one, is held here beside the join's memory.
+
+While the source is faster than the join nothing is added: rows then wait as long as the algorithm lets them, and only
+`sweep` looks at its deadline in between.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from semistream.errors import ArgumentError
+
+WAIT_SECONDS = 1.0
+
+
+def check_wait_seconds(wait_seconds: object) -> None:
+    """Raise unless rows can wait for so long.
+
+    >>> check_wait_seconds(0.5)
+    """
+    number = isinstance(wait_seconds, int | float) and not isinstance(wait_seconds, bool)
+    if not number or not wait_seconds > 0:  # type: ignore[operator]
+        raise ArgumentError(
+            f"wait_seconds={wait_seconds!r} must be a positive number of seconds, or math.inf: rows then wait as long "
+            "as the algorithm lets them"
+        )
+
+
+class Reader(Protocol):
+    """Where batches come from."""
+
+    def get(self, timeout: float | None) -> pa.RecordBatch | None:
+        """The next batch, None at the end of the stream; `queue.Empty` when nothing has come within the timeout."""
+
+
+class ThreadReader:
+    """Reads a source in a thread, a batch each time one is asked for.
+
+    >>> batches = ThreadReader(iter([pa.record_batch({"a": [1]})]))
+    >>> batches.get(None).num_rows, batches.get(None)
+    (1, None)
+    """
+
+    def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
+        self._wanted = threading.Semaphore(0)
+        self._stopped = threading.Event()
+        self._given: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._asked = False
+        arguments = (source, self._wanted, self._stopped, self._given)
+        threading.Thread(target=_read, args=arguments, name="semistream-source", daemon=True).start()
+
+    def get(self, timeout: float | None) -> pa.RecordBatch | None:
+        """See `Reader.get`; an error of the source is raised here."""
+        if not self._asked:
+            self._asked = True
+            self._wanted.release()
+        item = self._given.get(timeout=timeout)
+        self._asked = False
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def put_back(self, batch: pa.RecordBatch) -> None:
+        """Give the batch that was read last once more."""
+        self._asked = True
+        self._given.put(batch)
+
+    def stop(self) -> None:
+        """End the thread, at once or when its source comes back, and whoever waits for a batch."""
+        self._stopped.set()
+        self._wanted.release()
+        self._given.put(None)
+
+
+def _read(
+    source: Iterator[pa.RecordBatch], wanted: threading.Semaphore, stopped: threading.Event, given: object
+) -> None:
+    """The thread. It knows nothing of the reader, which may be gone before a source that blocks comes back."""
+    assert isinstance(given, queue.SimpleQueue)
+    try:
+        while wanted.acquire() and not stopped.is_set():
+            batch = next(source, None)
+            given.put(batch)
+            if batch is None:
+                return
+            del batch  # the source may block for long, and the batch may be large
+    except BaseException as error:  # noqa: BLE001 - raised where the batches are read
+        given.put(error)
+
+
+def paced(
+    reader: Reader,
+    wait_seconds: float,
+    due: Callable[[], float | None],
+    schema: pa.Schema,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, and one without rows whenever rows have waited long enough and no others are there.
+
+    ``due`` is the join's own word (see `Join.due`); where it has none, rows have waited since they were handed over.
+    """
+    quiet = pa.RecordBatch.from_pylist([], schema)
+    since: float | None = None  # when the first batch was handed over whose rows may still wait
+    while True:
+        left = due()
+        if left is None:
+            left = math.inf if since is None else since + wait_seconds - clock()
+        try:
+            batch = reader.get(None if left == math.inf else max(0.0, left))
+        except queue.Empty:
+            since = None
+            yield quiet
+            continue
+        if batch is None:
+            return
+        if batch.num_rows == 0:
+            since = None
+        elif since is None:
+            since = clock()
+        yield batch
+
+
+def in_memory(batches: Iterable[pa.RecordBatch]) -> bool:
+    """True for a source that cannot block."""
+    return isinstance(batches, list | tuple | pa.Table)
