@@ -1,4 +1,4 @@
-"""`semistream run`, `check`, `status`, `retry` and `reconcile`: pipelines on the command line."""
+"""`semistream run`, `check`, `status`, `retry`, `undo` and `reconcile`: pipelines on the command line."""
 
 from __future__ import annotations
 
@@ -91,6 +91,22 @@ def retry(file: File) -> None:
     print(
         f"{done.counts['retried']:,} rows tried, {done.counts['enriched']:,} loaded, {done.counts['unmatched']:,} left"
     )
+
+
+def undo(
+    file: File,
+    batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
+) -> None:
+    """Take back the last decision of a pipeline that cannot be carried out, if no table shows anything of it.
+
+    Its rows are computed again by the next run.
+
+    Example: [cyan]semistream undo sales.toml --batch 12[/]
+    """
+    from semistream.pipeline.file import load
+
+    done = load(file).undo(batch)
+    print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
 
 
 def reconcile(file: Path) -> None:
