@@ -15,7 +15,8 @@ import numpy as np
 from semistream import MasterStore
 from semistream.pipeline import batch, held, ledger
 from semistream.pipeline.batch import Batches
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.sinks import _marks, delta_tables
 from semistream.sinks._delta_log import open_table

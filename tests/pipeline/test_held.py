@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.errors import StateError
+from semistream.pipeline.decision import Read, Segment
 from semistream.pipeline.held import EXPIRED, SINCE, TIME, Held, Released, key_column, new_segment
-from semistream.pipeline.ledger import Read, Segment
 from semistream.pipeline.steps import Lookup, lookup
 
 COLUMNS = ["sale", "product"]

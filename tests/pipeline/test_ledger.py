@@ -14,7 +14,8 @@ import pytest
 
 from semistream.errors import SemistreamError, StateError
 from semistream.pipeline import ledger as module
-from semistream.pipeline.ledger import COUNTS, Decision, Ledger, Read, Segment
+from semistream.pipeline.decision import COUNTS, Decision, Read, Segment
+from semistream.pipeline.ledger import Ledger
 from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.sinks.warehouse import BatchWrites, StagedFile, Write
 

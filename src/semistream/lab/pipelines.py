@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from semistream.pipeline.ledger import Decision
+    from semistream.pipeline.decision import Decision
 
 File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 
@@ -129,6 +129,6 @@ def _tell(decision: Decision) -> None:
 
 def _show(decision: Decision) -> None:
     from semistream.lab.terminal import show_table
-    from semistream.pipeline.ledger import COUNTS
+    from semistream.pipeline.decision import COUNTS
 
     show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals.get(name, 0):,}"] for name in COUNTS])

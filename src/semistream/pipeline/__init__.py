@@ -3,8 +3,8 @@
 >>> from semistream.pipeline import Pipeline, compute, lookup, source
 """
 
+from semistream.pipeline.decision import Decision
 from semistream.pipeline.file import PipelineFileError, load
-from semistream.pipeline.ledger import Decision
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.running import Running
 from semistream.pipeline.sources import Source, source

@@ -22,9 +22,10 @@ import pyarrow as pa
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read, Segment
 from semistream.pipeline.dimensions import check_mirror, mirror, resolved
 from semistream.pipeline.held import Held, Released, new_segment, read_rows
-from semistream.pipeline.ledger import CAME, COUNTS, WENT, Decision, Ledger, Read, Segment
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.sinks import StaleWriterError
@@ -91,6 +92,7 @@ class Batches:
             self._check_possible(decision)
             self.ledger.decide(job.kind, job.number, decision)
             if not self.carry_out(decision):
+                self.ledger.withdraw(job.kind, job.number)  # nothing of it was written
                 raise StaleWriterError(
                     f"batch {job.number} of {job.app!r} was in {self.warehouse.describe()} already when this driver "
                     "had decided it: another copy of the state works on the same tables. Stop one of the two"

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from semistream.engine import make_join
 from semistream.errors import StateError
-from semistream.pipeline.ledger import Read, Segment
+from semistream.pipeline.decision import Read, Segment
 from semistream.pipeline.steps import Lookup, seconds_of
 from semistream.stores import MasterStore
 

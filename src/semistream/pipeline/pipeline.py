@@ -23,7 +23,8 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, StateError
 from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
-from semistream.pipeline.ledger import Decision, Ledger, check_state
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.ledger import Ledger, check_state
 from semistream.pipeline.order import SEEN, Asked, Share, described, divide, ordered
 from semistream.pipeline.relief import MOST_SECONDS, Relief
 from semistream.pipeline.running import Running, Told

@@ -15,10 +15,11 @@ from semistream.errors import ArgumentError, SemistreamError, StateError
 from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
 from semistream.pipeline.checks import check_steps
 from semistream.pipeline.columns import PREFIX
+from semistream.pipeline.decision import Decision
 from semistream.pipeline.dimensions import check_mirror
 from semistream.pipeline.held import Held
 from semistream.pipeline.inputs import check_drift, check_not_moved, input_of
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.order import ordered
 from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, share_of

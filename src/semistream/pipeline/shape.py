@@ -11,8 +11,9 @@ import pyarrow as pa
 from semistream.errors import SchemaError
 from semistream.pipeline import columns as names
 from semistream.pipeline import frames
+from semistream.pipeline.decision import Read
 from semistream.pipeline.held import EXPIRED, SINCE
-from semistream.pipeline.ledger import Ledger, Read
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.order import SEEN, Share
 from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import stage_of

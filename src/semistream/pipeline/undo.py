@@ -14,7 +14,8 @@ from pathlib import Path
 
 from semistream.errors import ArgumentError, StateError
 from semistream.pipeline.batch import BATCHES, SIDE
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.ledger import Ledger
 from semistream.sinks.warehouse import Warehouse
 
 

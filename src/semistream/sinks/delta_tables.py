@@ -42,6 +42,7 @@ from semistream.sinks.warehouse import (
     Write,
     changed_keys,
     directory_name,
+    made,
     staged_path,
 )
 
@@ -62,9 +63,7 @@ class DeltaWarehouse:
 
     def place(self, table: str) -> Path:
         """The table's own directory."""
-        path = self._path(table)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self._path(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream that is there wholly; see `Warehouse.check`."""

@@ -42,6 +42,7 @@ from semistream.sinks.warehouse import (
     decode_schema,
     directory_name,
     encode_schema,
+    made,
     stage,
     staged_path,
 )
@@ -60,9 +61,7 @@ class ParquetWarehouse:
 
     def place(self, table: str) -> Path:
         """The table's own directory."""
-        path = self.root / _table_name(table)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self.root / _table_name(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream; see `Warehouse.check`."""
@@ -193,6 +192,8 @@ class ParquetWarehouse:
                 publish(self.root, state, after, about)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise SinkError(f"{self.root} cannot be written ({error.strerror}); nothing of it changed") from error
             if point:
                 reach(f"{point}.committed")
             self._known = after

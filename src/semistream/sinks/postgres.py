@@ -35,7 +35,7 @@ from semistream.sinks._postgres_session import Server, Session, literal, names
 from semistream.sinks._postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
 from semistream.sinks._postgres_types import arrow_type, check_name, sql_types
 from semistream.sinks._schemas import check_new_columns, check_schema
-from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, staged_path
+from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, made, staged_path
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -70,9 +70,7 @@ class PostgresWarehouse:
         """A directory of its own under the staging directory; any name of a table gives a safe one."""
         check_name("table", table)
         safe = "".join(c if c.isalnum() and c.isascii() else f"={ord(c):x}=" for c in table)
-        path = self.staging / safe  # of 63 bytes at most, so of 252 letters at most
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self.staging / safe)  # of 63 bytes at most, so of 252 letters at most
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream; see `Warehouse.check`."""

@@ -192,6 +192,17 @@ def stage(
     return StagedFile(path.name, written, size)
 
 
+def made(path: Path) -> Path:
+    """A directory for staged files, which is made if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SinkError(
+            f"{path} cannot be made ({error.strerror}); give a directory in which this user may write"
+        ) from error
+    return path
+
+
 def inside(place: Path, file: StagedFile) -> Path:
     """Where a staged file should be; an error when its path leads out of ``place``."""
     path = place / file.path
