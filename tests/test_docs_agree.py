@@ -15,7 +15,7 @@ from semistream import errors, stats
 from semistream.cli import app
 from semistream.joins import JOINS
 from semistream.pipeline import file as pipeline_file
-from semistream.pipeline.ledger import CAME, WENT
+from semistream.pipeline.decision import CAME, WENT
 from semistream.pipeline.steps import ON_MISS
 from semistream.spark.operator import CACHE_SHARE
 

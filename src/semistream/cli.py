@@ -56,7 +56,7 @@ app.add_typer(bench, name="bench")
 for command in (planning.plan, planning.tune, planning.calibrate):
     app.command(rich_help_panel="Planning")(command)
 app.command(rich_help_panel="Workloads")(generate)
-for work in (pipelines.run, pipelines.check, pipelines.status, pipelines.retry):
+for work in (pipelines.run, pipelines.check, pipelines.status, pipelines.retry, pipelines.undo):
     app.command(rich_help_panel="Pipelines")(work)
 app.command(rich_help_panel="Stores")(changes_commands.apply)
 app.command(rich_help_panel="Stores")(changes_commands.diff)

@@ -5,6 +5,7 @@ Usage: driver.py ROOT [SECONDS | reconcile]
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from semistream.spark.session import local_session
 from tests.pipeline.faults import plant
 from tests.pipeline.shop import TOO_FAST, Shop
 
+MASTER = "SHOP_MASTER"  # the address of a cluster; without it, this process
+
 if __name__ == "__main__":
     plant()
     # Nothing is forgotten, so that the verifier can go through the whole history.
     ledger.KEPT = 1_000_000
     session = local_session(
         "shop",
-        "local[2]",
+        os.environ.get(MASTER, "local[2]"),
         spark__sql__streaming__minBatchesToRetain="1000000",
         spark__sql__streaming__fileSource__log__deletion="false",
     )

@@ -14,7 +14,8 @@ import numpy as np
 from semistream import MasterStore
 from semistream.pipeline import batch, held, ledger
 from semistream.pipeline.batch import Batches
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.sinks import _marks, delta_tables
 from semistream.sinks._delta_log import open_table
@@ -84,8 +85,9 @@ def no_pin(patch: Patch) -> None:
     """A batch reads whatever version is the newest when it gets to it."""
     frame = Shape.frame
 
-    def newest(self: Shape, rows: DataFrame, versions: dict[str, int], seen: Path | None) -> DataFrame:
-        return frame(self, rows, versions | self.newest_versions(None), seen)
+    def newest(self: Shape, rows: DataFrame, versions: dict[str, int], *rest: Any) -> DataFrame:
+        there = replace(self, stores={})  # those that were opened as they were pinned
+        return frame(there, rows, versions | self.newest_versions(None), *rest)
 
     patch(Shape, "frame", newest)
 
@@ -102,15 +104,16 @@ def held_after_the_commit(patch: Patch) -> None:
     def without(self: Ledger, kind: str, number: int, decision: Decision) -> None:
         decide(self, kind, number, replace(decision, held=()))
 
-    def later(self: Batches, decision: Decision) -> None:
-        carry_out(self, decision)
+    def later(self: Batches, decision: Decision) -> bool:
+        new = carry_out(self, decision)
         kind = "side" if ".side" in decision.writes.app else "batches"
         self.ledger._path(kind, decision.writes.batch).unlink()
         decide(self.ledger, kind, decision.writes.batch, decision)
+        return new
 
     patch(Ledger, "decide", without)
     patch(Batches, "carry_out", later)
-    patch(Batches, "_sweep", lambda _: None)
+    patch(Batches, "_sweep", lambda *_: None)
 
 
 def unfenced_second_driver(patch: Patch) -> None:

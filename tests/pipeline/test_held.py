@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.errors import StateError
+from semistream.pipeline.decision import Read, Segment
 from semistream.pipeline.held import EXPIRED, SINCE, TIME, Held, Released, key_column, new_segment
-from semistream.pipeline.ledger import Segment
 from semistream.pipeline.steps import Lookup, lookup
 
 COLUMNS = ["sale", "product"]
@@ -65,8 +66,9 @@ class Shelf:
         self.store = MasterStore.build(products(["a"]), root / "products", key="id")
         self.lookup: Lookup = lookup(root / "products", on={"product": "id"}, on_miss="hold", **options)
 
-    def release(self, segments: list[Segment], before: int | None, now: float = 100.0) -> Released:
+    def release(self, segments: list[Segment], before: Read | int | None, now: float = 100.0) -> Released:
         held = Held(segments, [self.lookup], COLUMNS)
+        before = Read(self.store.manifest.store_id, before) if isinstance(before, int) else before
         known = {} if before is None else {"products": before}
         return held.release({"products": self.store}, known, now, self.root)
 
@@ -106,6 +108,18 @@ class TestRelease:
         assert released(shelf.release(rows, None)) == {1: False}
         assert released(shelf.release(rows, 99)) == {1: False}  # a store that was built anew
 
+    def test_a_store_that_was_built_again(self, shelf: Shelf) -> None:
+        """It has the same path and the same number, and other rows."""
+        rows = [segment(shelf.root, "x", [(1, "b"), (2, "z")])]
+        before = Read.of(shelf.store)
+        shutil.rmtree(shelf.store.path)
+        shelf.store = MasterStore.build(products(["b"]), shelf.store.path, key="id")
+        assert before.number == shelf.store.version
+        assert Held(rows, [shelf.lookup], COLUMNS).due(
+            {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
+        )
+        assert released(shelf.release(rows, before)) == {1: False}
+
     def test_as_of(self, tmp_path: Path) -> None:
         """The key is there, but not for that time: the row waits on."""
         day = [datetime(2026, 1, n) for n in range(1, 29)]
@@ -137,7 +151,7 @@ class TestRelease:
         late = store.upsert(
             pa.Table.from_pylist([{"id": "b", "price": 2.0, "valid_from": day[15], "valid_to": None}], history)
         )
-        found = Held([rows], [step], COLUMNS).release({"products": late}, {"products": store.version}, 100.0, tmp_path)
+        found = Held([rows], [step], COLUMNS).release({"products": late}, {"products": Read.of(store)}, 100.0, tmp_path)
         assert released(found) == {2: False}
         assert waiting(found.left) == {1}
 
@@ -146,13 +160,21 @@ class TestBounds:
     def test_time_is_up(self, shelf: Shelf) -> None:
         rows = [segment(shelf.root, "x", [(1, "b")], since=100.0), segment(shelf.root, "y", [(2, "b")], since=200.0)]
         held = Held(rows, [shelf.lookup], COLUMNS)
-        version = {"products": shelf.store.version}
+        version = {"products": Read.of(shelf.store)}
         assert not held.due(version, version, 3600.0)
         assert held.due(version, version, 3800.0)
-        assert held.due({"products": shelf.store.version + 1}, version, 3600.0)
+        assert held.due({"products": Read.of(shelf.store.upsert(products(["q"])))}, version, 3600.0)
         found = shelf.release(rows, shelf.store.version, now=3750.0)
         assert released(found) == {1: True}
         assert waiting(found.left) == {2}
+
+    def test_a_clock_that_was_ahead(self, shelf: Shelf) -> None:
+        """Rows that were held by a clock of a later year wait as long as others from when it is put right."""
+        rows = [segment(shelf.root, "x", [(1, "b")], since=9e9)]
+        found = shelf.release(rows, shelf.store.version, now=1000.0)
+        assert (found.rows, waiting(found.left)) == (0, {1})
+        assert shelf.release(list(found.left), shelf.store.version, now=4500.0).left == found.left
+        assert released(shelf.release(list(found.left), shelf.store.version, now=4700.0)) == {1: True}
 
     def test_the_oldest_make_room(self, tmp_path: Path) -> None:
         files = [segment(tmp_path, f"x{n}", [(n, "b")], since=100.0 - n) for n in range(4)]
@@ -169,7 +191,7 @@ class TestBounds:
     def test_a_new_column_of_the_source(self, shelf: Shelf) -> None:
         """Rows that were held before there was such a column come without it."""
         rows = segment(shelf.root, "x", [(1, "b")])
-        before = shelf.store.version
+        before = Read.of(shelf.store)
         store = shelf.store.upsert(products(["b"]))
         found = Held([rows], [shelf.lookup], ["sale", "product", "colour"]).release(
             {"products": store}, {"products": before}, 100.0, shelf.root

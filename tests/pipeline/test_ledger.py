@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from semistream.errors import SemistreamError, StateError
 from semistream.pipeline import ledger as module
-from semistream.pipeline.ledger import COUNTS, Decision, Ledger, Segment
+from semistream.pipeline.decision import COUNTS, Decision, Read, Segment
+from semistream.pipeline.ledger import Ledger
 from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.sinks.warehouse import BatchWrites, StagedFile, Write
 
@@ -22,7 +24,9 @@ OTHER = "7c1de9a0-52f6-4f6b-8f0e-3f6d2d0c9b11"
 SCHEMA = pa.schema({"id": pa.int64()})
 
 
-def decision(number: int, *, sequence: int | None = None, query: str = QUERY, **changes: Any) -> Decision:
+def decision(
+    number: int, *, sequence: int | None = None, query: str = QUERY, held: Path = Path("/held"), **changes: Any
+) -> Decision:
     files = (StagedFile(f"part-{number}.parquet", 3, 1000 + number),)
     body: dict[str, Any] = {
         "writes": BatchWrites("sales", query, number, (Write("sales", files, SCHEMA),)),
@@ -30,14 +34,24 @@ def decision(number: int, *, sequence: int | None = None, query: str = QUERY, **
         "counts": dict.fromkeys(COUNTS, number),
         "lookups": {"products": {"matched": 3, "unmatched": 1}},
         "totals": dict.fromkeys(COUNTS, 10 * number),
-        "held": (Segment("products", f"/held/{number}.parquet", 2, 900, 17.25),),
-        "seen": (f"/held/keys-{number}.parquet",),
+        "held": (Segment("products", str(held / f"{number}.parquet"), 2, 900, 17.25),),
+        "seen": (str(held / f"keys-{number}.parquet"),),
         "dimensions": {"customers": 2},
         "seconds": 0.125,
         "decided_at": 1_700_000_000.5,
         "sequence": number if sequence is None else sequence,
     }
     return Decision(**(body | changes))
+
+
+def placed(there: Ledger, one: Decision) -> Decision:
+    """The decision with its files where the ledger has them, whatever directory they were decided in."""
+    held = tuple(replace(part, path=str(there.root / "held" / Path(part.path).name)) for part in one.held)
+    return replace(one, held=held, seen=tuple(str(there.root / "held" / Path(path).name) for path in one.seen))
+
+
+def reads(**numbers: int) -> dict[str, Read]:
+    return {name: Read(f"store of {name}", number) for name, number in numbers.items()}
 
 
 @pytest.fixture
@@ -53,25 +67,25 @@ class TestDecisions:
         for number in range(3):
             ledger.decide("batches", number, decision(number))
         again = Ledger(ledger.root, "sales")
-        assert again.decided("batches", 1) == decision(1)
+        assert again.decided("batches", 1) == placed(ledger, decision(1))
         assert again.decided("batches", 7) is None
         assert (again.last("batches"), again.last("side"), again.next_side()) == (2, None, 0)
-        assert again.newest() == decision(2)
+        assert again.newest() == placed(ledger, decision(2))
 
     def test_the_newest_is_the_one_made_last_whatever_its_kind(self, ledger: Ledger) -> None:
         ledger.decide("batches", 0, decision(0, sequence=0))
         ledger.decide("side", 0, decision(0, sequence=1))
-        assert ledger.newest() == decision(0, sequence=1)
+        assert ledger.newest() == placed(ledger, decision(0, sequence=1))
         ledger.decide("batches", 1, decision(1, sequence=2))
-        assert ledger.newest() == decision(1, sequence=2)
-        assert ledger.latest() == [decision(0, sequence=1), decision(1, sequence=2)]
+        assert ledger.newest() == placed(ledger, decision(1, sequence=2))
+        assert ledger.latest() == [placed(ledger, one) for one in (decision(0, sequence=1), decision(1, sequence=2))]
 
     def test_two_drivers_cannot_decide_the_same_batch(self, ledger: Ledger) -> None:
         other = Ledger(ledger.root, "sales")
         ledger.decide("batches", 0, decision(0))
         with pytest.raises(StaleWriterError, match="written by another driver while batch 0"):
             other.decide("batches", 0, decision(0, seconds=9.0))
-        assert other.decided("batches", 0) == decision(0)
+        assert other.decided("batches", 0) == placed(ledger, decision(0))
 
     def test_a_driver_that_was_overtaken_stops(self, ledger: Ledger) -> None:
         other = Ledger(ledger.root, "sales")
@@ -95,7 +109,7 @@ class TestDecisions:
     ) -> None:
         monkeypatch.setattr(module, "KEPT", 20)
         for number in range(25):
-            ledger.pin("batches", number, {"products": number})
+            ledger.pin("batches", number, reads(products=number))
             ledger.check_input(number, f"files {number}")
             ledger.decide("batches", number, decision(number))
         for part in ("batches", "pins"):
@@ -115,21 +129,21 @@ class TestDecisions:
 
 class TestPins:
     def test_the_first_counts(self, ledger: Ledger) -> None:
-        assert ledger.pin("batches", 3, {"products": 4, "shops": 1}) == {"products": 4, "shops": 1}
+        assert ledger.pin("batches", 3, reads(products=4, shops=1)) == reads(products=4, shops=1)
         again = Ledger(ledger.root, "sales")
-        assert again.pin("batches", 3, {"products": 9, "shops": 2}) == {"products": 4, "shops": 1}
-        assert again.pin("batches", 3, {"shops": 2}) == {"shops": 1}
+        assert again.pin("batches", 3, reads(products=9, shops=2)) == reads(products=4, shops=1)
+        assert again.pin("batches", 3, reads(shops=2)) == reads(shops=1)
         with pytest.raises(StateError, match=r"000000003.json has no version of 'people'"):
-            again.pin("batches", 3, {"products": 9, "people": 1})
+            again.pin("batches", 3, reads(products=9, people=1))
 
     def test_a_batch_that_failed_for_its_master_reads_the_new_one(self, ledger: Ledger) -> None:
-        ledger.pin("batches", 3, {"products": 4})
+        ledger.pin("batches", 3, reads(products=4))
         ledger.unpin("batches", 3)
-        assert ledger.pin("batches", 3, {"products": 5}) == {"products": 5}
+        assert ledger.pin("batches", 3, reads(products=5)) == reads(products=5)
 
     def test_work_beside_batches_reads_what_is_there(self, ledger: Ledger) -> None:
         for version in (4, 5):
-            assert ledger.pin("side", 0, {"products": version}) == {"products": version}
+            assert ledger.pin("side", 0, reads(products=version)) == reads(products=version)
 
     def test_a_number_stands_for_the_same_input(self, ledger: Ledger) -> None:
         for _ in range(2):
@@ -154,11 +168,11 @@ class TestOwnership:
 
     def test_a_query_that_decided_nothing_leaves_nothing_behind(self, ledger: Ledger) -> None:
         ledger.owned_by(QUERY)
-        ledger.pin("batches", 0, {"products": 1})
+        ledger.pin("batches", 0, reads(products=1))
         ledger.check_input(0, "some files")
         ledger.owned_by(OTHER)
         assert ledger.owner == OTHER
-        assert ledger.pin("batches", 0, {"products": 2}) == {"products": 2}
+        assert ledger.pin("batches", 0, reads(products=2)) == reads(products=2)
         ledger.check_input(0, "other files")
 
     @pytest.mark.parametrize("replaces", [None, OTHER, "f" * 15])
@@ -172,26 +186,26 @@ class TestOwnership:
     def test_replaced(self, ledger: Ledger) -> None:
         """Numbers begin again, and what is held stays held."""
         ledger.owned_by(QUERY)
-        ledger.pin("batches", 0, {"products": 1})
+        ledger.pin("batches", 0, reads(products=1))
         ledger.check_input(0, "some files")
         ledger.decide("batches", 0, decision(0))
         ledger.decide("side", 0, decision(0, sequence=1))
         ledger.owned_by(OTHER, replaces=QUERY)
         assert ledger.owner == OTHER
         assert (ledger.last("batches"), ledger.next_side(), ledger.latest()) == (None, 0, [])
-        assert ledger.newest() == decision(0, sequence=1)
+        assert ledger.newest() == placed(ledger, decision(0, sequence=1))
         ledger.check_not_moved("batches", 0)
         ledger.check_input(0, "other files")
-        assert ledger.pin("batches", 0, {"products": 7}) == {"products": 7}
+        assert ledger.pin("batches", 0, reads(products=7)) == reads(products=7)
         ledger.decide("batches", 0, decision(0, sequence=2, query=OTHER))
-        assert ledger.newest() == decision(0, sequence=2, query=OTHER)
+        assert ledger.newest() == placed(ledger, decision(0, sequence=2, query=OTHER))
         ledger.owned_by(OTHER, replaces=QUERY)  # said again at the next start
-        assert ledger.newest() == decision(0, sequence=2, query=OTHER)
+        assert ledger.newest() == placed(ledger, decision(0, sequence=2, query=OTHER))
 
     @pytest.mark.parametrize("moved", [["batches"], ["batches", "side"], ["batches", "side", "pins"]])
     def test_killed_while_it_is_replaced(self, ledger: Ledger, moved: list[str]) -> None:
         ledger.owned_by(QUERY)
-        ledger.pin("batches", 0, {"products": 1})
+        ledger.pin("batches", 0, reads(products=1))
         ledger.decide("batches", 0, decision(0))
         ledger.decide("side", 0, decision(0, sequence=1))
         ledger.close()
@@ -203,8 +217,8 @@ class TestOwnership:
         again.owned_by(OTHER, replaces=QUERY)
         assert again.owner == OTHER
         assert (again.last("batches"), again.next_side()) == (None, 0)
-        assert again.newest() == decision(0, sequence=1)
-        assert again.pin("batches", 0, {"products": 7}) == {"products": 7}
+        assert again.newest() == placed(ledger, decision(0, sequence=1))
+        assert again.pin("batches", 0, reads(products=7)) == reads(products=7)
 
 
 def test_two_hundred_mutations(tmp_path: Path) -> None:
@@ -213,34 +227,37 @@ def test_two_hundred_mutations(tmp_path: Path) -> None:
     whole.open()
     whole.owned_by(QUERY)
     for number in range(2):
-        whole.pin("batches", number, {"products": number, "shops": 1})
+        whole.pin("batches", number, reads(products=number, shops=1))
         whole.check_input(number, f"files {number}")
         whole.decide("batches", number, decision(number))
     whole.decide("side", 0, decision(0, sequence=2))
     whole.close()
-    files = sorted(path.relative_to(whole.root) for path in whole.root.rglob("*.json"))
-    assert len(files) == 8
+    kept = whole.root.rename(tmp_path / "kept")  # so that its copies may go on
+    files = sorted(path.relative_to(kept) for path in kept.rglob("*.json"))
+    assert len(files) == 9
 
     def content(root: Path) -> list[Any]:
         there = Ledger(root, "sales")
+        there.open()
+        there.close()
         for number in range(2):
             there.check_input(number, f"files {number}")
+        decisions = [*(there.decided("batches", number) for number in range(2)), there.decided("side", 0)]
         return [
             there.owner,
-            *(there.decided("batches", number) for number in range(2)),
-            there.decided("side", 0),
-            there.newest(),
-            *(there.pin("batches", number, {"products": number, "shops": 1}) for number in range(2)),
+            *(one and one.to_json() for one in (*decisions, there.newest())),
+            *(there.pin("batches", number, reads(products=number, shops=1)) for number in range(2)),
         ]
 
-    right = content(whole.root)
+    copy = tmp_path / "copy"
+    shutil.copytree(kept, copy)
+    right = content(copy)
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     errors = 0
     for trial in range(200):
-        copy = tmp_path / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(whole.root, copy)
+        shutil.rmtree(copy)
+        shutil.copytree(kept, copy)
         path = copy / files[trial % len(files)]
         data = bytearray(path.read_bytes())
         place = chance.randrange(len(data))
@@ -263,4 +280,4 @@ def test_two_hundred_mutations(tmp_path: Path) -> None:
         assert found == right, f"seed {seed}, trial {trial}: {kind} at {place} of {path}"
         assert not said or str(path) in said, f"seed {seed}, trial {trial}: {said}"
     assert errors > 150
-    assert json.loads((whole.root / "owner.json").read_text())["query"] == QUERY
+    assert json.loads((kept / "owner.json").read_text())["query"] == QUERY

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from semistream import MasterStore
+from semistream.pipeline.decision import Decision
 from semistream.pipeline.inputs import files_of
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.ledger import Ledger
 from tests.pipeline.shop import Model, Row, Shop
 
 

@@ -119,6 +119,69 @@ class TestExactlyOnce:
         assert_holds(place, 0, 1, 2)
 
 
+class TestAskedBefore:
+    """What a redo log asks before it takes a batch, and before it gives one up."""
+
+    def test_what_can_be_written(self, place: Place) -> None:
+        warehouse = prepared(place)
+        for number in range(2):
+            batch = batch_of(warehouse, number)
+            warehouse.ready(batch)
+            assert warehouse.visible(batch) == []
+            assert place.open().check("shop", QUERY) == number - 1  # asking changes nothing
+            assert warehouse.commit(batch)
+            assert "sales" in place.open().visible(batch)
+        assert_holds(place, 0, 1)
+
+    def test_a_batch_that_another_copy_has_written(self, place: Place) -> None:
+        warehouse = prepared(place)
+        warehouse.commit(batch_of(warehouse, 0))
+        with pytest.raises(StaleWriterError, match="batch 0 of 'shop' already, which this state has not decided"):
+            place.open().ready(batch_of(warehouse, 0))
+
+    def test_what_is_missing(self, place: Place) -> None:
+        warehouse = prepared(place)
+        batch = batch_of(warehouse, 0)
+        gone = batch.writes[0].files[0]
+        (warehouse.place("sales") / gone.path).unlink()
+        with pytest.raises(SinkError, match="cannot be read"):
+            warehouse.ready(batch)
+        with pytest.raises(MissingBatchesError, match="those between are missing"):
+            warehouse.ready(batch_of(warehouse, 2))
+        other = Write("sales", (), pa.schema([("sale_id", pa.string())]), "replace")
+        with pytest.raises(SchemaError, match="sale_id"):
+            warehouse.ready(BatchWrites("shop", QUERY, 0, (other,)))
+        nowhere = Write("nowhere", (), SALES, "replace")
+        with pytest.raises(SinkError, match="nowhere"):
+            warehouse.ready(BatchWrites("shop", QUERY, 0, (nowhere,)))
+
+    @pytest.mark.parametrize("place", ["delta"], indirect=True)
+    def test_a_batch_that_is_there_in_part(self, place: Place) -> None:
+        warehouse = prepared(place)
+        batch = batch_of(warehouse, 0)
+        place.killed("warehouse.table_written", {"commit": batch.to_json()})
+        assert warehouse.visible(batch) == ["sales"]
+        with pytest.raises(StaleWriterError, match="sales holds batch 0"):
+            place.open().ready(batch)
+
+    def test_names(self, place: Place) -> None:
+        warehouse = place.open()
+        warehouse.check_table("sales")
+        for name in ("", "_semistream_ledger", "a\0b", "x" * 300):
+            with pytest.raises(ArgumentError, match="table="):
+                warehouse.check_table(name)
+        assert not Path(place.root).exists()
+
+    def test_which_store_a_table_mirrors(self, place: Place) -> None:
+        warehouse = prepared(place)
+        rows = pa.table({"code": [1], "name": ["a"]})
+        assert warehouse.mirrored_store("product") is None
+        warehouse.mirror("product", ["code"], rows, None, 1)
+        assert place.open().mirrored_store("product") is None  # of before there were ids
+        warehouse.mirror("product", ["code"], rows, None, 2, store="0123456789abcdef" * 2)
+        assert place.open().mirrored_store("product") == 0x0123456789ABCDE
+
+
 class TestRefused:
     def test_a_second_run_on_one_checkpoint(self, place: Place) -> None:
         first, second = prepared(place), place.open()

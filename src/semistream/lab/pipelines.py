@@ -1,4 +1,4 @@
-"""`semistream run`, `check`, `status`, `retry` and `reconcile`: pipelines on the command line."""
+"""`semistream run`, `check`, `status`, `retry`, `undo` and `reconcile`: pipelines on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from semistream.pipeline.ledger import Decision
+    from semistream.pipeline.decision import Decision
 
 File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 
@@ -93,6 +93,22 @@ def retry(file: File) -> None:
     )
 
 
+def undo(
+    file: File,
+    batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
+) -> None:
+    """Take back the last decision of a pipeline that cannot be carried out, if no table shows anything of it.
+
+    Its rows are computed again by the next run.
+
+    Example: [cyan]semistream undo sales.toml --batch 12[/]
+    """
+    from semistream.pipeline.file import load
+
+    done = load(file).undo(batch)
+    print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
+
+
 def reconcile(file: Path) -> None:
     """Send the shed rows of a pipeline through its steps; `semistream reconcile` calls it for a pipeline's file."""
     from semistream.pipeline.file import load
@@ -113,6 +129,6 @@ def _tell(decision: Decision) -> None:
 
 def _show(decision: Decision) -> None:
     from semistream.lab.terminal import show_table
-    from semistream.pipeline.ledger import COUNTS
+    from semistream.pipeline.decision import COUNTS
 
     show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals.get(name, 0):,}"] for name in COUNTS])

@@ -4,8 +4,8 @@
 """
 
 from semistream.errors import PipelineFileError
+from semistream.pipeline.decision import Decision
 from semistream.pipeline.file import load
-from semistream.pipeline.ledger import Decision
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.running import Running
 from semistream.pipeline.sources import Source, source

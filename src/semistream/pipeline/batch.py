@@ -2,7 +2,8 @@
 
 pin         which version of each master the batch reads; a replay reads the same
 compute     one Spark job writes the rows of every route into files; nobody sees them yet
-decide      new surrogate keys, held rows, the accounting; then the decision is written, whole or not at all
+decide      new surrogate keys, held rows, the accounting; all that the decision needs is looked at, in the warehouse
+            too; then it is written, whole or not at all
 carry out   dimensions, then all tables, then the keys that were loaded; each passes over what it holds already
 """
 
@@ -18,17 +19,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.errors import AccountingError, BadRecordsError, MatchRateError, UnmatchedRowError
+from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
-from semistream.pipeline.dimensions import mirror, resolved
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read, Segment
+from semistream.pipeline.dimensions import check_mirror, mirror, resolved
 from semistream.pipeline.held import Held, Released, new_segment, read_rows
-from semistream.pipeline.ledger import CAME, COUNTS, WENT, Decision, Ledger, Segment
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
+from semistream.sinks import StaleWriterError
 from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write
 from semistream.stores import MasterStore
-from semistream.stores.manifest import sync_directory
+from semistream.stores.manifest import Manifest, sync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,6 +78,7 @@ class Batches:
         self.seen = seen
         self.clock = clock
         self._stores: dict[str, MasterStore] = {}
+        self._mirrored: dict[str, Read] = {}  # dimensions as they were when it was checked that their tables can follow
 
     def run(self, frame: DataFrame, job: Job, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
@@ -85,25 +89,35 @@ class Batches:
         if decision is None:
             self.ledger.check_not_moved(job.kind, job.number)
             decision = self._decide(frame, job, self.clock(), again, share)
+            self._check_possible(decision)
             self.ledger.decide(job.kind, job.number, decision)
-        self.carry_out(decision)
+            if not self.carry_out(decision):
+                self.ledger.withdraw(job.kind, job.number)  # nothing of it was written
+                raise StaleWriterError(
+                    f"batch {job.number} of {job.app!r} was in {self.warehouse.describe()} already when this driver "
+                    "had decided it: another copy of the state works on the same tables. Stop one of the two"
+                )
+        else:
+            self.carry_out(decision)
         shutil.rmtree(self.ledger.root / "staging" / job.label, ignore_errors=True)
         return decision
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
     def _decide(self, frame: DataFrame, job: Job, started: float, again: str, share: float) -> Decision:
-        versions = self.ledger.pin(job.kind, job.number, self.shape.newest_versions(self.seen))
+        masters = self.ledger.pin(job.kind, job.number, self.shape.newest(self.seen))
+        versions = {name: one.number for name, one in masters.items()}
         reach("after_pin")
         before = self.ledger.newest()
         staging = self.ledger.staging(job.label)
         held = Held(before.held if before else (), self.shape.lookups, self.shape.carried)
-        stores = self._opened(versions)
-        released = held.release(stores, before.masters if before else {}, started, staging)
+        stores = self._opened(masters, job)
+        released = held.release(stores, before.read if before else {}, started, staging)
         shape = self.shape.reading(stores)
         begun = shape.begun(frame, versions, share, (uuid.UUID(job.query).int, job.number), again)
         rows_in, staged = self._compute(begun, frame, shape, job, versions, released, started)
         reach("after_staging")
+        staged.look()
         came = {**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}
         counts = _counts(came, staged)
         try:
@@ -139,17 +153,34 @@ class Batches:
             held=tuple(segments),
             seen=seen,
             dimensions={**self.shape.mirrored_versions(), **dimensions},
-            seconds=now - started,
+            seconds=max(0.0, now - started),  # a clock may be set back
             decided_at=now,
             sequence=before.sequence + 1 if before else 0,
+            stores={name: one.store for name, one in masters.items()},
         )
 
-    def _opened(self, versions: dict[str, int]) -> dict[str, MasterStore]:
+    def _check_possible(self, decision: Decision) -> None:
+        """Refuse a decision that could not be carried out, while nothing depends on it."""
+        for one in self.shape.dimensions:
+            newest = Read.of(Manifest.load(one.store))
+            if self._mirrored.get(one.table) != newest:
+                check_mirror(self.warehouse, one)
+                self._mirrored[one.table] = newest
+        self.warehouse.ready(decision.writes)
+
+    def _opened(self, masters: dict[str, Read], job: Job) -> dict[str, MasterStore]:
         """The masters at these versions. One that has not changed stays open: its index need not be read again."""
         for one in self.shape.lookups:
-            if one.name not in self._stores or self._stores[one.name].version != versions[one.name]:
+            wanted = masters[one.name]
+            if Manifest.load(one.store, wanted.number).store_id != wanted.store:
+                raise StateError(
+                    f"batch {job.number} was begun with version {wanted.number} of {one.store}, which has been removed "
+                    "and built again since: the batch cannot give the same rows. Restore the store, or delete "
+                    f"{self.ledger.pin_path(job.number)} to begin the batch again with the new one"
+                )
+            if one.name not in self._stores or Read.of(self._stores[one.name]) != wanted:
                 self._stores.pop(one.name, None)  # first, so that both are never in memory
-                self._stores[one.name] = MasterStore.open(one.store, versions[one.name])
+                self._stores[one.name] = MasterStore.open(one.store, wanted.number)
         return dict(self._stores)
 
     def _compute(
@@ -244,25 +275,31 @@ class Batches:
 
     # -- carry out ---------------------------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision) -> None:
-        """Make a decision visible everywhere; whatever has it already passes over it."""
+    def carry_out(self, decision: Decision) -> bool:
+        """Make a decision visible everywhere; False when the tables had it. Carrying it out again changes nothing."""
         for one in self.shape.dimensions:
             version = decision.dimensions.get(one.table)
             if version is not None:
                 mirror(self.warehouse, one, version)
         reach("after_dimensions")
-        self.warehouse.commit(decision.writes)
+        new = self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
             keys = pa.concat_tables([read_rows(path) for path in decision.seen])
             # With the query: the numbers of another one begin again.
             self.seen.add(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
         reach("after_keys")
-        self._sweep()
+        self._sweep(decision)
+        return new
 
-    def _sweep(self) -> None:
-        """Remove files of held rows and keys that no decision needs any more."""
+    def _sweep(self, done: Decision) -> None:
+        """Remove files of held rows and keys that no decision needs any more.
+
+        Not before the newest decision is carried out: should it be withdrawn, what was held before it is held again.
+        """
         latest = self.ledger.latest()
+        if done.sequence < latest[-1].sequence:
+            return
         live = {Path(segment.path).name for one in latest for segment in one.held}
         live |= {Path(path).name for one in latest for path in one.seen}
         for path in (self.ledger.root / "held").iterdir():

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.errors import StateError
 from semistream.etl.dimension import Dimension
+from semistream.etl.shape import OBSERVED
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import read_rows
 from semistream.pipeline.steps import Lookup
+from semistream.sinks._marks import store_number
 from semistream.sinks.warehouse import StagedFile, Warehouse, stage
 
 if TYPE_CHECKING:
@@ -80,6 +83,19 @@ def _filled(
     return joined.select(table.column_names)
 
 
+def check_mirror(warehouse: Warehouse, one: Mirrored) -> None:
+    """Refuse a dimension whose table cannot follow it; a table that is missing is made."""
+    dimension = Dimension.open(one.store)
+    warehouse.prepare(one.table, pa.schema([item for item in dimension.store.schema if item.name != OBSERVED]))
+    mirrored, store = warehouse.mirrored_store(one.table), dimension.store.manifest.store_id
+    if mirrored is not None and store and mirrored != store_number(store):
+        raise StateError(
+            f"table {one.table!r} of {warehouse.describe()} follows another dimension than the one that is now at "
+            f"{one.store}: it was removed and built again, and its surrogate keys are not those that were loaded. "
+            "Restore the dimension, or load into an empty warehouse with a new state"
+        )
+
+
 def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
     """Bring the warehouse's table to a version of the dimension, or a later one: only members that changed are written.
 
@@ -90,4 +106,11 @@ def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
         return
     dimension = Dimension.open(one.store)
     rows, _ = dimension.rows(None if done < 0 else done)
-    warehouse.mirror(one.table, [dimension.shape.surrogate], rows, None, dimension.store.version)
+    warehouse.mirror(
+        one.table,
+        [dimension.shape.surrogate],
+        rows,
+        None,
+        dimension.store.version,
+        store=dimension.store.manifest.store_id,
+    )

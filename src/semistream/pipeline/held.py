@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from semistream.engine import make_join
 from semistream.errors import StateError
-from semistream.pipeline.ledger import Segment
+from semistream.pipeline.decision import Read, Segment
 from semistream.pipeline.steps import Lookup, seconds_of
 from semistream.stores import MasterStore
 
@@ -60,10 +60,11 @@ class Held:
         """Rows that wait."""
         return sum(segment.rows for segment in self.segments)
 
-    def release(self, stores: dict[str, MasterStore], before: dict[str, int], now: float, directory: Path) -> Released:
+    def release(self, stores: dict[str, MasterStore], before: dict[str, Read], now: float, directory: Path) -> Released:
         """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
 
-        ``before`` are the versions in which the held rows were looked for last.
+        ``before`` are the versions in which the held rows were looked for last. Rows that began to wait after ``now``,
+        by a clock that was ahead, begin to wait now.
         """
         files: list[str] = []
         left: list[Segment] = []
@@ -78,36 +79,42 @@ class Held:
                 )
             old = now - seconds_of(lookup.hold_for)
             store = stores[segment.master]
-            if segment not in crowded and segment.oldest >= old and store.version == before.get(segment.master):
+            known = before.get(segment.master)
+            if segment not in crowded and old <= segment.oldest <= now and Read.of(store) == known:
                 left.append(segment)
                 continue
             table = read_rows(segment.path)
             if table.num_rows != segment.rows:
                 raise StateError(f"{segment.path} holds {table.num_rows:,} rows instead of {segment.rows:,}: damaged")
             since = table.column(SINCE).to_numpy()
+            ahead = since > now
             expired = (since < old) | (segment in crowded)
-            leaving = expired | _arrived(table, lookup, store, before.get(segment.master))
-            if not leaving.any():
+            leaving = expired | _arrived(table, lookup, store, known)
+            if not leaving.any() and not ahead.any():
                 left.append(segment)
                 continue
+            if ahead.any():
+                since = np.minimum(since, now)
+                table = table.set_column(table.column_names.index(SINCE), SINCE, pa.array(since))
             there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
             out = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(expired))
-            files.append(str(_written(out.filter(pa.array(leaving)), directory, "released")[0]))
-            rows += int(leaving.sum())
+            if leaving.any():
+                files.append(str(_written(out.filter(pa.array(leaving)), directory, "released")[0]))
+                rows += int(leaving.sum())
             if not leaving.all():
                 rest = table.filter(pa.array(~leaving))
                 path, size = _written(rest, directory, "held")
                 left.append(Segment(segment.master, str(path), rest.num_rows, size, float(since[~leaving].min())))
         return Released(tuple(files), rows, tuple(left))
 
-    def due(self, versions: dict[str, int], before: dict[str, int], now: float) -> bool:
+    def due(self, newest: dict[str, Read], before: dict[str, Read], now: float) -> bool:
         """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
         crowded = self._crowded_out()
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
             if lookup is None or segment in crowded or segment.oldest < now - seconds_of(lookup.hold_for):
                 return True
-            if versions[segment.master] != before.get(segment.master):
+            if newest[segment.master] != before.get(segment.master):
                 return True
         return False
 
@@ -125,16 +132,20 @@ class Held:
         return result
 
 
-def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: int | None) -> Flags:
-    """Which rows have a match in this version; only those whose key has changed are looked up."""
+def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read | None) -> Flags:
+    """Which rows have a match in this version; only those whose key has changed are looked up.
+
+    Of a store that was removed and built again, every key may have changed.
+    """
     names = [key_column(number) for number in range(len(lookup.on))]
     found = np.zeros(table.num_rows, np.bool_)
-    if store.rows == 0 or store.version == before:
+    if store.rows == 0 or Read.of(store) == before:
         return found
     on = dict(zip(names, lookup.on.values(), strict=True))
     ordered = store.codec.stream_columns(on)
     codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
-    changed = None if before is None else store.changed_since(before)
+    same = before is not None and before.store == store.manifest.store_id
+    changed = store.changed_since(before.number) if before is not None and same else None
     candidates = valid if changed is None else valid & np.isin(codes, changed)
     if not candidates.any():
         return found

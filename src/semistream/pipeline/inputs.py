@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.errors import SchemaError
+from semistream.errors import SchemaError, StateError
 from semistream.pipeline.sources import Source
 
 
@@ -35,9 +37,23 @@ def files_of(checkpoint: Path, number: int) -> list[str]:
         for name in (str(number), f"{number}.compact"):
             file = log / name
             if file.exists():
-                entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
-                found += [entry["path"] for entry in entries if _is_file(entry) and entry["batchId"] == number]
+                found += [entry["path"] for entry in _entries(file) if entry["batchId"] == number]
     return sorted(found)
+
+
+def check_not_moved(source: Source, checkpoint: Path) -> None:
+    """Refuse another directory than the one whose files Spark has read: it knows them by their whole path.
+
+    Of the last batch it wants to see the files again when it starts; others of the same names it would load once more.
+    """
+    log = sorted((checkpoint / "sources" / "0").glob("[0-9]*"), key=lambda file: int(file.name.partition(".")[0]))
+    read = [_local(entry["path"]) for file in log[-1:] for entry in _entries(file)]
+    if source.path is None or not read or read[-1].is_relative_to(os.path.normpath(source.path)):
+        return
+    raise StateError(
+        f"path={str(source.path)!r} is not the directory that was read so far: {read[-1]} was loaded, and Spark knows "
+        "files by their whole path. Give the old path; if its files were moved, put a link to them there"
+    )
 
 
 def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str) -> None:
@@ -46,7 +62,7 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
     if declared is None:
         return
     for uri in files_of(checkpoint, number):
-        path = Path(unquote(urlparse(uri).path))
+        path = _local(uri)
         try:
             found = pq.read_schema(path)
         except (OSError, pa.ArrowException) as error:
@@ -67,6 +83,15 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
                 "written; mend the file, or declare the new schema and start again (new columns can be let pass by "
                 "new_columns='ignore')"
             )
+
+
+def _entries(file: Path) -> list[dict[str, Any]]:
+    """The files that one file of the source's log names."""
+    return [entry for line in file.read_text(encoding="utf-8").splitlines()[1:] if _is_file(entry := json.loads(line))]
+
+
+def _local(uri: str) -> Path:
+    return Path(unquote(urlparse(uri).path))
 
 
 def _is_file(entry: object) -> bool:

@@ -1,12 +1,16 @@
 """What a pipeline remembers between batches, in its state directory.
 
     lock                  held while a driver is at work; a second one is refused
+    state.json            an id, and where the directory is: a copy of it is recognised (`pipeline.identity`)
     owner.json            whose state this is: the pipeline's name and the id of Spark's query
     pins/000000012.json   the version of every master that batch 12 reads, the same on replay
     batches/…12.json      the decision on batch 12: every file it wrote, and for which table; a redo log
     side/000000003.json   the same for work outside of Spark's batches: rows sent again, held ones released at rest
     held/, staging/       rows that wait for their master row; files of batches that are not decided yet
     former/               pins and decisions of queries that were replaced; the last one still tells what is held
+    withdrawn/            decisions that could not be carried out and were taken back (`pipeline.undo`)
+
+Files of the state are named relative to it, so that it can be moved, and used from any working directory.
 
 A batch is visible nowhere before its decision is written, whole, by an exclusive link; afterwards it is carried out as
 often as needed and never computed again. So a crash leaves a batch either untouched or decided.
@@ -17,66 +21,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from semistream.errors import ArgumentError, StateError, local_path
 from semistream.failpoints import reach
+from semistream.pipeline.decision import Decision, Read
+from semistream.pipeline.identity import claim, rewrite
 from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.sinks._marks import digits_of
-from semistream.sinks.warehouse import BatchWrites
 from semistream.spark.pins import create_once, read_once
 from semistream.stores.manifest import sync_directory
 
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
-# Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
-CAME = ("rows_in", "released", "retried", "reconciled")
-WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")
-COUNTS = (*CAME, *WENT)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A Parquet file of held rows, all waiting for one master."""
-
-    master: str
-    path: str
-    rows: int
-    bytes: int
-    oldest: float  # when its first row began to wait, in seconds since 1970
-
-
-@dataclass(frozen=True)
-class Decision:
-    """All that a batch does, decided once."""
-
-    writes: BatchWrites
-    masters: dict[str, int]  # the version of each that was read
-    counts: dict[str, int]  # of this batch, by COUNTS
-    lookups: dict[str, dict[str, int]]  # matched and unmatched of each
-    totals: dict[str, int]  # of all batches up to here
-    held: tuple[Segment, ...] = ()
-    seen: tuple[str, ...] = ()  # files of business keys that the warehouse will then hold
-    dimensions: dict[str, int] = field(default_factory=dict)  # the version that each table must mirror first
-    seconds: float = 0.0
-    decided_at: float = 0.0
-    sequence: int = 0  # of all decisions, whatever their kind
-
-    @property
-    def begun(self) -> float:
-        """When the batch began, in seconds since 1970."""
-        return self.decided_at - self.seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """For the ledger."""
-        return {**asdict(self), "writes": self.writes.to_json()}
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> Decision:
-        """As `to_json` wrote it."""
-        body = {**body, "writes": BatchWrites.from_json(body["writes"]), "seen": tuple(body["seen"])}
-        return Decision(**{**body, "held": tuple(Segment(**item) for item in body["held"])})
 
 
 class Ledger:
@@ -92,9 +49,15 @@ class Ledger:
 
     def open(self) -> None:
         """Make the directory and take its lock, for as long as this process lives or until `close`."""
-        for part in ("", "pins", "batches", "side", "held", "staging"):
-            (self.root / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            for part in ("", "pins", "batches", "side", "held", "staging"):
+                (self.root / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StateError(
+                f"state={str(self.root)!r} cannot be used ({error.strerror}: {error.filename}); give a directory in "
+                "which this user may write"
+            ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -103,6 +66,11 @@ class Ledger:
                 f"another driver works with {self.root}; stop it first. `semistream status` tells what it does"
             ) from None
         self._lock = handle
+        try:
+            claim(self.root)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def locked(self) -> bool:
@@ -156,12 +124,7 @@ class Ledger:
             return
         if former is not None:
             self._retire(former)
-        path = self.root / "owner.json"
-        claim = path.with_name(".owner.json")  # the old one must not be missed for a moment
-        claim.unlink(missing_ok=True)
-        create_once(claim, {"name": self.name, "query": query})
-        claim.replace(path)
-        sync_directory(self.root)
+        rewrite(self.root / "owner.json", {"name": self.name, "query": query})
 
     def _retire(self, former: str) -> None:
         """Put aside what a query that is gone has decided: the numbers of the next one begin again.
@@ -179,15 +142,16 @@ class Ledger:
 
     # -- pins and decisions ----------------------------------------------------------------------------------------
 
-    def pin(self, kind: str, number: int, versions: dict[str, int]) -> dict[str, int]:
-        """The versions of the masters for a batch: these, unless an earlier attempt has pinned others.
+    def pin(self, kind: str, number: int, masters: dict[str, Read]) -> dict[str, Read]:
+        """What a batch reads of the masters: this, unless an earlier attempt has pinned something else.
 
         Only Spark's batches come again under their number; other work is begun anew with what is there then.
         """
         if kind != "batches":
-            return versions
-        path = self._pin(number)
-        create_once(path, {"versions": versions})
+            return masters
+        path = self.pin_path(number)
+        versions = {name: one.number for name, one in masters.items()}
+        create_once(path, {"versions": versions, "stores": {name: one.store for name, one in masters.items()}})
         found = self._read(path)
         assert found is not None
         self._forget(path.parent)
@@ -197,12 +161,15 @@ class Ledger:
                 f"{path} has no version of {missing[0]!r}, which is new in the pipeline: batch {number} was begun "
                 f"without it. Run it once with the steps it had, or delete {path} to begin it again"
             )
-        return {name: int(found["versions"][name]) for name in versions}
+        stores = found.get("stores", {})  # pins of before there were ids have none
+        return {
+            name: Read(str(stores.get(name, one.store)), int(found["versions"][name])) for name, one in masters.items()
+        }
 
     def unpin(self, kind: str, number: int) -> None:
         """Let a batch of which nothing was written read the newest versions when it is tried again."""
         if kind == "batches":
-            self._pin(number).unlink(missing_ok=True)
+            self.pin_path(number).unlink(missing_ok=True)
 
     def check_input(self, number: int, said: str) -> None:
         """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
@@ -234,6 +201,20 @@ class Ledger:
         self._forget(path.parent)
         reach("after_decision")
 
+    def withdraw(self, kind: str, number: int) -> Path:
+        """Take the last decision of a kind back, as if it had never been made; it is kept aside, for people."""
+        aside = self.root / "withdrawn"
+        aside.mkdir(exist_ok=True, mode=0o700)
+        path = self._path(kind, number)
+        times = len(list(aside.glob(f"{kind}-{path.stem}-*.json")))
+        target = aside / f"{kind}-{path.stem}-{times}.json"
+        path.rename(target)
+        for directory in (path.parent, aside):
+            sync_directory(directory)
+        self.unpin(kind, number)
+        self._decided.pop(kind, None)
+        return target
+
     def decided(self, kind: str, number: int) -> Decision | None:
         """The decision on a batch, if there is one."""
         return self._decision(self._path(kind, number))
@@ -242,7 +223,7 @@ class Ledger:
         found = self._read(path)
         if found is None:
             return None
-        decision = Decision.from_json(found["decision"])
+        decision = Decision.from_json(found["decision"], self.root / "held")
         if decision.writes.batch != int(path.stem):
             raise StateError(f"{path} is the decision on batch {decision.writes.batch}: it was renamed; restore it")
         return decision
@@ -312,7 +293,8 @@ class Ledger:
     def _path(self, kind: str, number: int) -> Path:
         return self.root / kind / f"{number:09d}.json"
 
-    def _pin(self, number: int) -> Path:
+    def pin_path(self, number: int) -> Path:
+        """Where the pin of a batch is; whoever deletes it lets the batch read what is there."""
         return self.root / "pins" / f"{number:09d}.json"
 
     def _files(self, kind: str) -> list[Path]:

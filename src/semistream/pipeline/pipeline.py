@@ -23,12 +23,14 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, StateError
 from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
-from semistream.pipeline.ledger import Decision, Ledger, check_state
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.ledger import Ledger, check_state
 from semistream.pipeline.order import SEEN, Asked, Share, described, divide, ordered
 from semistream.pipeline.relief import MOST_SECONDS, Relief
 from semistream.pipeline.running import Running, Told
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
+from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
 from semistream.shedding._shedder import memory_of
 from semistream.shedding.settings import checked
@@ -75,24 +77,25 @@ class Pipeline:
         stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
         "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows that are
         too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or those for which
-        a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the time in seconds:
-        it says how fast rows come in, and how long held rows have waited.
+        a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the seconds since 1970:
+        it says how fast rows come in, and how long held rows have waited. Relative paths are taken from the working
+        directory of this moment.
         """
         self.source = source
         self.steps = list(steps)
         self.sink = sink
         self.table = table
-        self.state = Path(state)
+        check_state(Path(state))
+        self.state = Path(state).absolute()
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
         self.required = tuple(required)
         self.max_bad_rate = max_bad_rate
-        self.dimensions = {key: Path(value) for key, value in (dimensions or {}).items()}
+        self.dimensions = {key: Path(value).absolute() for key, value in (dimensions or {}).items()}
         self.trigger = trigger
         self.new_columns = new_columns
-        self.clock = clock
         self.shed = None if shed is None else checked(shed, own_place=False)
-        check_state(self.state)
+        self.clock = clock
         if trigger is not None:
             seconds_of(trigger, "trigger")
         if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
@@ -124,8 +127,36 @@ class Pipeline:
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None
 
+    def mirrored(self) -> dict[str, Path]:
+        """The dimensions that have a table in the warehouse: {table: store}."""
+        found = {one.name: one.store for one in self.steps if isinstance(one, Lookup) and one.is_dimension}
+        for table, store in self.dimensions.items():
+            if found.setdefault(table, store) != store:
+                raise ArgumentError(
+                    f"dimensions: table {table!r} would follow both {store} and {found[table]}; give one of them "
+                    "another name"
+                )
+        return found
+
+    def _check_tables(self) -> None:
+        """Every table has a name of its own that the warehouse can keep; upper and lower case are the same to many."""
+        known: dict[str, str] = {}
+        tables = [(self.table, "the table of facts")]
+        tables += [
+            (f"{self.table}_{part}", f"the table of {part} rows") for part in ("unmatched", "shed", "quarantine")
+        ]
+        tables += [(name, f"the table of dimension {store}") for name, store in self.mirrored().items()]
+        for table, what in tables:
+            self.sink.check_table(table)
+            other = known.setdefault(table.casefold(), what)
+            if other != what:
+                raise ArgumentError(
+                    f"{table!r} would be both {other} and {what}; give the step or the dimension another name, or the "
+                    "sink another table"
+                )
+
     def validate(self) -> None:
-        """Raise for what is wrong with source, steps and required columns."""
+        """Raise for what is wrong with source, steps, required columns and names of tables."""
         columns = self.columns()
         if columns is not None:
             check_names(columns.names)
@@ -133,6 +164,7 @@ class Pipeline:
                 self.shed.widened(columns)
         check_steps(self.steps, columns)
         check_required(self.required, columns)
+        self._check_tables()
 
     def check(self) -> list[str]:
         """Check everything that can be checked without Spark; returns what it will do, a line each."""
@@ -189,6 +221,19 @@ class Pipeline:
     def reconcile(self, spark: SparkSession | None = None) -> Decision | None:
         """Send the shed rows through the steps, each once: the warehouse is then as if none had been shed."""
         return self._again(spark, Running.reconcile)
+
+    def undo(self, batch: int | None = None) -> Decision:
+        """Withdraw the last decision, if no table shows anything of it: the way out when it cannot be carried out.
+
+        Its rows come again, from where they came: Spark's next run, the held rows, or the table they wait in.
+        ``batch`` is the number that the decision must have.
+        """
+        ledger = Ledger(self.state, self.name)
+        ledger.open()
+        try:
+            return undo(ledger, self.sink, self.checkpoint, batch)
+        finally:
+            ledger.close()
 
     def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
         self.validate()

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.pipeline.columns import TOO_MANY
-from semistream.pipeline.ledger import Decision
+from semistream.pipeline.decision import Decision
 from semistream.pipeline.steps import Lookup, Step
 from semistream.shedding import Shed
 from semistream.shedding._intervals import Share

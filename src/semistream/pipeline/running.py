@@ -15,14 +15,17 @@ from semistream.errors import ArgumentError, SemistreamError, StateError
 from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
 from semistream.pipeline.checks import check_steps
 from semistream.pipeline.columns import PREFIX
+from semistream.pipeline.decision import Decision
+from semistream.pipeline.dimensions import check_mirror
 from semistream.pipeline.held import Held
-from semistream.pipeline.inputs import check_drift, input_of
-from semistream.pipeline.ledger import Decision, Ledger
+from semistream.pipeline.inputs import check_drift, check_not_moved, input_of
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.order import ordered
+from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, share_of
 from semistream.pipeline.shape import Mirrored, Shape, shaped
 from semistream.pipeline.sources import FILES, Source
-from semistream.pipeline.steps import Deduplicate, Lookup
+from semistream.pipeline.steps import Deduplicate
 from semistream.sinks import query_of
 from semistream.spark.frames import quoted
 
@@ -66,9 +69,13 @@ class Running:
         self._ending = False
         self._source: Source | None = None
         self._frame = self._read()
+        if self._source is not None:
+            check_not_moved(self._source, pipeline.checkpoint)
         self._originals = [name for name in self._frame.columns if not name.startswith(PREFIX)]
         self._seen = self._open_seen()
         self._batches = self._make_batches()
+        if not is_local(spark):
+            self._probe()
         self._recover()
         self.query: Any = self._start() if start else None
 
@@ -104,10 +111,6 @@ class Running:
         tasks = max(1, int(self.spark.sparkContext.defaultParallelism))
         shares = pipeline.shares(self._seen, tasks)
         steps = ordered(pipeline.steps, shares, self._passing())
-        mirrored = {
-            **{one.name: one.store for one in steps if isinstance(one, Lookup) and one.is_dimension},
-            **pipeline.dimensions,
-        }
         shape = Shape(
             table=pipeline.table,
             steps=tuple(steps),
@@ -116,14 +119,21 @@ class Running:
             required=pipeline.required,
             max_bad_rate=pipeline.max_bad_rate,
             tasks=tasks,
-            dimensions=tuple(Mirrored(table, store) for table, store in mirrored.items()),
+            dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
             relief=pipeline.relief(self._originals, tasks),
         )
         shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
         warehouse = pipeline.sink
         for table, schema in shape.tables.items():
             warehouse.prepare(table, schema)
+        for one in shape.dimensions:
+            check_mirror(warehouse, one)
         return Batches(shape, self.ledger, warehouse, self._seen, pipeline.clock)
+
+    def _probe(self) -> None:
+        shape = self._batches.shape
+        places = [self.ledger.root, *(self.pipeline.sink.place(table) for table in shape.tables)]
+        probe(self.spark, places, {*(one.store for one in shape.lookups), *(one.store for one in shape.dimensions)})
 
     def _passing(self) -> dict[str, float]:
         """What share of the rows each lookup let through in the last batch."""
@@ -214,7 +224,7 @@ class Running:
                 return None
             last, shape = latest[-1], self._batches.shape
             held = Held(last.held, shape.lookups, shape.carried)
-            if not held.due(shape.newest_versions(None), last.masters, self.pipeline.clock()):
+            if not held.due(shape.newest(None), last.read, self.pipeline.clock()):
                 return None
             done = self._side(self.spark.createDataFrame([], self._frame.schema))
         self._told(done)

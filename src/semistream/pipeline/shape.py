@@ -11,7 +11,9 @@ import pyarrow as pa
 from semistream.errors import SchemaError
 from semistream.pipeline import columns as names
 from semistream.pipeline import frames
+from semistream.pipeline.decision import Read
 from semistream.pipeline.held import EXPIRED, SINCE
+from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.order import SEEN, Share
 from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import stage_of
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from semistream.etl.duplicates import SeenKeys
     from semistream.pipeline.batch import Job
-    from semistream.pipeline.ledger import Ledger
     from semistream.sinks.warehouse import Warehouse
 
 QUARANTINE = pa.schema(
@@ -125,14 +126,18 @@ class Shape:
         many = any(one.multiple == "all" and not stores[one.name].unique for one in self.lookups)
         return replace(self, many=many, stores=stores)
 
+    def newest(self, seen: SeenKeys | None) -> dict[str, Read]:
+        """The newest version of every master that is looked up."""
+        found = {one.name: Read.of(Manifest.load(one.store)) for one in self.lookups}
+        return found | ({SEEN: Read.of(seen.store.latest())} if seen is not None else {})
+
     def newest_versions(self, seen: SeenKeys | None) -> dict[str, int]:
-        """Of every master that is looked up."""
-        found = {one.name: Manifest.versions(one.store)[-1] for one in self.lookups}
-        return found | ({SEEN: seen.store.latest().version} if seen is not None else {})
+        """Their numbers alone."""
+        return {name: one.number for name, one in self.newest(seen).items()}
 
     def mirrored_versions(self) -> dict[str, int]:
         """Of every dimension that has a table in the warehouse."""
-        return {one.table: Manifest.versions(one.store)[-1] for one in self.dimensions}
+        return {one.table: Manifest.load(one.store).version for one in self.dimensions}
 
     def begun(
         self,

@@ -127,7 +127,7 @@ def source(
     if columns is not None:
         check_names(columns.names)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return Source(format, None if path is None else Path(path), columns, texts)
+    return Source(format, None if path is None else Path(path).absolute(), columns, texts)
 
 
 def declared_schema(columns: Mapping[str, str]) -> pa.Schema:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from semistream.errors import StateError
 from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
 from semistream.sinks.warehouse import StagedFile
 from semistream.stores.manifest import private
@@ -99,6 +100,22 @@ class Staged:
         for files in staged.files.values():
             files.sort(key=lambda file: file.path)
         return staged
+
+    def look(self) -> None:
+        """Refuse files that the driver does not see as the tasks wrote them, before anything relies on them."""
+        for file in (file for files in self.files.values() for file in files):
+            try:
+                size = Path(file.path).stat().st_size
+            except OSError as error:
+                raise StateError(
+                    f"a task wrote {file.path}, and the driver cannot read it ({error.strerror}). Nothing is decided. "
+                    "State and warehouse must be on a disk that all hosts share, at the same path"
+                ) from error
+            if size != file.bytes:
+                raise StateError(
+                    f"a task wrote {file.bytes:,} bytes to {file.path}, and the driver finds {size:,}. Nothing is "
+                    "decided. State and warehouse must be on a disk that all hosts share, at the same path"
+                )
 
 
 class _Task:

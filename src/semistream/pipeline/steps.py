@@ -135,7 +135,7 @@ def lookup(
         raise ArgumentError("on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of=")
     seconds_of(hold_for, "hold_for")
     return Lookup(
-        store=Path(store),
+        store=Path(store).absolute(),
         on=key_mapping(on),
         columns=None if columns is None else tuple(columns),
         rename=dict(rename or {}),
@@ -182,7 +182,7 @@ def assign_keys(
         raise ArgumentError("infer_members=True makes members of no time; leave as_of= or infer_members= out")
     surrogate = Dimension.open(dimension).shape.surrogate
     return Lookup(
-        store=Path(dimension),
+        store=Path(dimension).absolute(),
         on=key_mapping(on),
         columns=(surrogate, *columns),
         rename={} if into is None else {surrogate: into},

@@ -55,14 +55,14 @@ class StoreSink:
         rejects: str | os.PathLike[str] | None = None,
         max_bad_rate: float = 0.0,
     ) -> None:
-        self.path = Path(store)
+        self.path = Path(store).absolute()
         self.app = app
         self.format = choose("format", format, FORMATS)
         self.op = op
         self.order = order
         self.value = value
         self.effective = effective
-        self.rejects = None if rejects is None else Path(rejects)
+        self.rejects = None if rejects is None else Path(rejects).absolute()
         self.max_bad_rate = max_bad_rate
         self.last: Applied | None = None
         self.seconds_behind: float | None = None  # of the newest change, when it could be looked up

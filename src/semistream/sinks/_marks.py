@@ -7,6 +7,7 @@ transactions, in PostgreSQL as rows, in Parquet in the manifest. Whatever keeps 
     sales                   the query that owns the stream: the first digits of its id
     sales@<query>/facts     the last batch of this query that wrote to the table facts
     @mirror/product         the version of the store that the table product mirrors
+    @store/product          that store: the first digits of its id
 """
 
 from __future__ import annotations
@@ -62,6 +63,16 @@ def mirror_mark(table: str) -> str:
     return f"@mirror/{table}"
 
 
+def mirror_store_mark(table: str) -> str:
+    """Its number stands for the store that the table mirrors."""
+    return f"@store/{table}"
+
+
+def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
+    """What a commit of this version leaves behind; a store of before there were ids has none."""
+    return {mirror_mark(table): version, **({mirror_store_mark(table): store_number(store)} if store else {})}
+
+
 def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:
     """What a commit of this batch leaves behind."""
     return {batch_mark(app, query): batch, app: owner_of(query)}
@@ -105,6 +116,19 @@ class Stream:
         self.seen[query] = marks.done
         return True
 
+    def check_new(self, marks: Marks, query: str, batch: int) -> None:
+        """Refuse a batch that could not be written now: one that is there although nobody has decided it, too."""
+        if self.holds(marks, query, batch):
+            raise self.undecided(batch)
+
+    def undecided(self, batch: int, *, place: str | None = None) -> StaleWriterError:
+        """The error for a batch that is new to its state and not new to the table."""
+        return StaleWriterError(
+            f"{place or self.place} holds batch {batch} of {self.app!r} already, which this state has not decided: "
+            "another copy of the state has gone on with it, or an older copy was put back. Nothing was written. Go on "
+            "with the newest copy"
+        )
+
     def _check_place(self, marks: Marks, query: str, batch: int, *, gaps: bool) -> None:
         left = self.seen.get(query, marks.done)
         if left != marks.done:
@@ -147,6 +171,11 @@ class Streams:
 def owner_of(query: str) -> int:
     """The number that stands for a query in the owner's mark."""
     return int(uuid.UUID(query).hex[:_OWNER_DIGITS], 16)
+
+
+def store_number(store: str) -> int:
+    """The number that stands for a store's id."""
+    return int(store[:_OWNER_DIGITS], 16)
 
 
 def digits_of(query: str) -> str:

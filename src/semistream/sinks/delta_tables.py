@@ -24,7 +24,17 @@ from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
 from semistream.sinks._delta_files import add_action, check_deltalake, replace_keys, rows_of
 from semistream.sinks._delta_log import create_table, first_line, marked, open_table
-from semistream.sinks._marks import Marks, Stream, Streams, check_query, mirror_mark, stream_marks, table_mark
+from semistream.sinks._marks import (
+    Marks,
+    Stream,
+    Streams,
+    check_query,
+    mirror_mark,
+    mirror_marks,
+    mirror_store_mark,
+    stream_marks,
+    table_mark,
+)
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
 from semistream.sinks.warehouse import (
     RESERVED,
@@ -32,6 +42,7 @@ from semistream.sinks.warehouse import (
     Write,
     changed_keys,
     directory_name,
+    made,
     staged_path,
 )
 
@@ -46,15 +57,13 @@ class DeltaWarehouse:
     """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
-        self.root = local_path("root", root)
+        self.root = local_path("root", root).absolute()
         self.evolve = evolve
         self._streams = Streams(str(root))
 
     def place(self, table: str) -> Path:
         """The table's own directory."""
-        path = self._path(table)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self._path(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream that is there wholly; see `Warehouse.check`."""
@@ -86,6 +95,31 @@ class DeltaWarehouse:
             added = stored_schema(pa.schema([schema.field(name) for name in new]))
             there.alter.add_columns(Schema.from_arrow(added).fields)
 
+    def check_table(self, table: str) -> None:
+        """It must name a directory."""
+        directory_name(table)
+
+    def ready(self, batch: BatchWrites) -> None:
+        """All that `commit` checks; see `Warehouse.ready`."""
+        check_deltalake()
+        stream = self._streams.of(batch.app)
+        ledger = open_table(self.root / _LEDGER)
+        marks = Marks(-1, None) if ledger is None else stream.marks(ledger.transaction_version, batch.query)
+        stream.check_new(marks, batch.query, batch.batch)
+        for write in batch.writes:
+            if write.changes and self._table_for(stream, marks, ledger, batch, write) is None:
+                raise stream.undecided(batch.batch, place=str(self._path(write.table)))
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """Each table by its own log: they are written one after the other."""
+        stream = self._streams.of(batch.app)
+        found = []
+        for name in (*(write.table for write in batch.writes), _LEDGER):
+            table = open_table(self.root / name)
+            if table is not None and stream.marks(table.transaction_version, batch.query).done >= batch.batch:
+                found.append(name)
+        return found
+
     def commit(self, batch: BatchWrites) -> bool:
         """Commit table by table, then the ledger; see `Warehouse.commit`."""
         check_deltalake()
@@ -110,7 +144,9 @@ class DeltaWarehouse:
         stream.seen[batch.query] = batch.batch
         return True
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int) -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
         """Merge one version of a dimension, in one commit with its number; see `Warehouse.mirror`."""
         from deltalake.exceptions import CommitFailedError
 
@@ -124,7 +160,7 @@ class DeltaWarehouse:
         before = _mirrored(there, table)
         if version <= before:
             return False
-        properties = marked({mirror_mark(table): version}, {"mirror": str(version)})
+        properties = marked(mirror_marks(table, version, store), {"mirror": str(version)})
         reach("mirror.before_commit")
         try:
             replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
@@ -143,6 +179,11 @@ class DeltaWarehouse:
         """The version that the table mirrors, -1 for none."""
         there = open_table(self._path(table))
         return -1 if there is None else _mirrored(there, table)
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
+        there = open_table(self._path(table))
+        return None if there is None else there.transaction_version(mirror_store_mark(table))
 
     def files(self, table: str) -> set[str]:
         """The files that make up the table now."""
@@ -171,7 +212,7 @@ class DeltaWarehouse:
         return create_table(self.root / _LEDGER, _LEDGER_SCHEMA)
 
     def _table_for(
-        self, stream: Stream, marks: Marks, ledger: DeltaTable, batch: BatchWrites, write: Write
+        self, stream: Stream, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
     ) -> DeltaTable | None:
         """The snapshot to write to; None when the table has the batch already."""
         path = self._path(write.table)
@@ -183,7 +224,7 @@ class DeltaWarehouse:
             return None
         if here.done > batch.batch:
             raise stream.stale(batch.batch, place=str(path))
-        last = ledger.transaction_version(table_mark(batch.app, batch.query, write.table))
+        last = None if ledger is None else ledger.transaction_version(table_mark(batch.app, batch.query, write.table))
         if last is not None and here.done < last:
             raise MissingBatchesError(
                 f"{path} {'is gone' if table is None else 'was set back'}: batch {last} of {batch.app!r} was written "

@@ -23,7 +23,15 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, local_path
 from semistream.failpoints import reach
 from semistream.sinks import SinkError, StaleWriterError
-from semistream.sinks._marks import Marks, Streams, check_query, mirror_mark, stream_marks
+from semistream.sinks._marks import (
+    Marks,
+    Streams,
+    check_query,
+    mirror_mark,
+    mirror_marks,
+    mirror_store_mark,
+    stream_marks,
+)
 from semistream.sinks._parquet_files import absent, read_file
 from semistream.sinks._parquet_log import EMPTY, Content, State, load, publish
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
@@ -34,6 +42,7 @@ from semistream.sinks.warehouse import (
     decode_schema,
     directory_name,
     encode_schema,
+    made,
     stage,
     staged_path,
 )
@@ -45,16 +54,14 @@ class ParquetWarehouse:
     """Parquet tables under the directory ``root``. ``evolve`` lets `prepare` add columns to a table."""
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
-        self.root = local_path("root", root)
+        self.root = local_path("root", root).absolute()
         self.evolve = evolve
         self._streams = Streams(str(root))
         self._known = EMPTY
 
     def place(self, table: str) -> Path:
         """The table's own directory."""
-        path = self.root / _table_name(table)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self.root / _table_name(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream; see `Warehouse.check`."""
@@ -82,6 +89,21 @@ class ParquetWarehouse:
 
         self._publish(change, {"prepare": table})
 
+    def check_table(self, table: str) -> None:
+        """It must name a directory."""
+        _table_name(table)
+
+    def ready(self, batch: BatchWrites) -> None:
+        """All that `commit` checks; see `Warehouse.ready`."""
+        stream, state = self._streams.of(batch.app), self._state()
+        stream.check_new(stream.marks(state.marks.get, batch.query), batch.query, batch.batch)
+        self._written(state, batch)
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """All of them or none: a manifest is one commit."""
+        marks = self._streams.of(batch.app).marks(self._state().marks.get, batch.query)
+        return [write.table for write in batch.writes] if marks.done >= batch.batch else []
+
     def commit(self, batch: BatchWrites) -> bool:
         """One manifest for all tables; see `Warehouse.commit`."""
         stream = self._streams.of(batch.app)
@@ -103,7 +125,9 @@ class ParquetWarehouse:
         stream.seen[batch.query] = batch.batch
         return True
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int) -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
         """Write anew the files that hold changed keys; see `Warehouse.mirror`."""
         keys = changed_keys(table, key, rows, deleted)
         if version <= self.mirrored(table):
@@ -123,13 +147,17 @@ class ParquetWarehouse:
                 return None
             before = mirrored
             content = self._merged(table, state.tables[table], keys, rows)
-            return state.changed({mirror_mark(table): version}, {table: content})
+            return state.changed(mirror_marks(table, version, store), {table: content})
 
         return self._publish(change, {"mirror": table, "version": version}, "mirror")
 
     def mirrored(self, table: str) -> int:
         """The version that the table mirrors, -1 for none."""
         return self._state().marks.get(mirror_mark(_table_name(table)), -1)
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
+        return self._state().marks.get(mirror_store_mark(_table_name(table)))
 
     def files(self, table: str) -> set[str]:
         """The files that make up the table now."""
@@ -164,6 +192,8 @@ class ParquetWarehouse:
                 publish(self.root, state, after, about)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise SinkError(f"{self.root} cannot be written ({error.strerror}); nothing of it changed") from error
             if point:
                 reach(f"{point}.committed")
             self._known = after

@@ -21,12 +21,21 @@ import pyarrow as pa
 
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
-from semistream.sinks._marks import Find, Streams, check_query, mirror_mark, stream_marks, table_mark
+from semistream.sinks._marks import (
+    Find,
+    Streams,
+    check_query,
+    mirror_mark,
+    mirror_marks,
+    mirror_store_mark,
+    stream_marks,
+    table_mark,
+)
 from semistream.sinks._postgres_session import Server, Session, literal, names
 from semistream.sinks._postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
 from semistream.sinks._postgres_types import arrow_type, check_name, sql_types
 from semistream.sinks._schemas import check_new_columns, check_schema
-from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, staged_path
+from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, made, staged_path
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -52,7 +61,7 @@ class PostgresWarehouse:
         connect_tries: int = 5,
     ) -> None:
         self.schema = check_name("schema", schema)
-        self.staging = Path(staging)
+        self.staging = Path(staging).absolute()
         self.evolve = evolve
         self._server = Server(address, connect_tries)
         self._streams = Streams(self.describe())
@@ -61,9 +70,7 @@ class PostgresWarehouse:
         """A directory of its own under the staging directory; any name of a table gives a safe one."""
         check_name("table", table)
         safe = "".join(c if c.isalnum() and c.isascii() else f"={ord(c):x}=" for c in table)
-        path = self.staging / safe  # of 63 bytes at most, so of 252 letters at most
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return made(self.staging / safe)  # of 63 bytes at most, so of 252 letters at most
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream; see `Warehouse.check`."""
@@ -84,11 +91,10 @@ class PostgresWarehouse:
             if not there:
                 self._check_never_written(session, table)
                 session.run("CREATE TABLE {table} ({columns})", table=self._name(table), columns=defined(wanted))
-                session.run(
-                    "DELETE FROM {ledger} WHERE mark = {mark}",  # of a table of that name that was dropped
-                    ledger=self._name(_LEDGER),
-                    mark=literal(mirror_mark(table)),
-                )
+                for mark in (mirror_mark(table), mirror_store_mark(table)):  # of a table of that name that was dropped
+                    session.run(
+                        "DELETE FROM {ledger} WHERE mark = {mark}", ledger=self._name(_LEDGER), mark=literal(mark)
+                    )
                 return
             new = check_schema(self._shown(table), there, wanted, may_add=self.evolve)
             check_new_columns(self._shown(table), schema, new)
@@ -98,6 +104,28 @@ class PostgresWarehouse:
                     table=self._name(table),
                     column=defined({name: wanted[name]}),
                 )
+
+    def check_table(self, table: str) -> None:
+        """PostgreSQL must keep the name as it is."""
+        check_name("table", table)
+
+    def ready(self, batch: BatchWrites) -> None:
+        """All that `commit` checks but the rows themselves; see `Warehouse.ready`."""
+        stream = self._streams.of(batch.app)
+        with self._server.transaction() as session:
+            stream.check_new(stream.marks(self._find(session), batch.query), batch.query, batch.batch)
+            for write in batch.writes:
+                self._check_columns(session, write)
+        for write in batch.writes:
+            for file in write.files:
+                staged_path(self.place(write.table), file)
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """All of them or none: a batch is one transaction. One that is about to end is waited for."""
+        with self._server.transaction() as session:
+            session.lock(f"{self.schema}\0{batch.app}")
+            marks = self._streams.of(batch.app).marks(self._find(session), batch.query)
+        return [write.table for write in batch.writes] if marks.done >= batch.batch else []
 
     def commit(self, batch: BatchWrites) -> bool:
         """All tables and the batch's number in one transaction; see `Warehouse.commit`."""
@@ -120,7 +148,9 @@ class PostgresWarehouse:
                 inside(self.place(write.table), file).unlink(missing_ok=True)
         return not there
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int) -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
         """Merge one version of a dimension, with its number in the same transaction; see `Warehouse.mirror`."""
         keys = changed_keys(table, key, rows, deleted)
         if version <= self.mirrored(table):
@@ -141,7 +171,7 @@ class PostgresWarehouse:
             if now is None:  # from now on few keys change at a time, and are looked up
                 session.run("CREATE INDEX ON {table} ({key})", table=self._name(table), key=names(key))
                 session.run("ANALYZE {table}", table=self._name(table))
-            session.set_marks(self._name(_LEDGER), {mirror_mark(table): version})
+            session.set_marks(self._name(_LEDGER), mirror_marks(table, version, store))
             reach("mirror.before_commit")
         reach("mirror.committed")
         return True
@@ -151,6 +181,12 @@ class PostgresWarehouse:
         with self._server.transaction() as session:
             version = self._find(session)(mirror_mark(check_name("table", table)))
             return -1 if version is None or not self._columns(session, table) else version
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
+        with self._server.transaction() as session:
+            found = self._find(session)(mirror_store_mark(check_name("table", table)))
+            return found if self._columns(session, table) else None
 
     def files(self, table: str) -> set[str]:
         """None: rows are in the database, files only on their way to it."""
@@ -238,11 +274,14 @@ class PostgresWarehouse:
         marks |= {table_mark(batch.app, batch.query, table): batch.batch for table in written}
         session.set_marks(self._name(_LEDGER), marks)
 
-    def _write(self, session: Session, write: Write) -> None:
+    def _check_columns(self, session: Session, write: Write) -> None:
         there = self._columns(session, write.table)
         if not there:
             raise SinkError(f"{self._shown(write.table)} is not there; call prepare({write.table!r}, schema) first")
         check_schema(self._shown(write.table), there, sql_types(write.schema), may_lack=self.evolve)
+
+    def _write(self, session: Session, write: Write) -> None:
+        self._check_columns(session, write)
         if write.kind == "replace":
             session.run("DELETE FROM {table}", table=self._name(write.table))
         for file in write.files:

@@ -130,17 +130,35 @@ class Warehouse(Protocol):
     def prepare(self, table: str, schema: pa.Schema) -> None:
         """Make the table, or refuse a schema that does not fit the one that is there."""
 
+    def check_table(self, table: str) -> None:
+        """Refuse a name that no table can have; nothing is made."""
+
+    def ready(self, batch: BatchWrites) -> None:
+        """Refuse a batch that `commit` would refuse, or that is there already: files, columns, numbers, owners.
+
+        Nothing is written. Whoever commits by a redo log asks before the batch is in it.
+        """
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """The tables that show the batch, wholly or in part."""
+
     def commit(self, batch: BatchWrites) -> bool:
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int) -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
         """Bring a dimension to a version of its store: ``rows`` take the place of all rows with their keys.
 
         The rows of the keys in ``deleted`` go. False when the table mirrors that version or a later one already.
+        ``store`` is the store's id.
         """
 
     def mirrored(self, table: str) -> int:
         """The version that the table mirrors, -1 for none."""
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The number that stands for the store that the table mirrors (`_marks.store_number`), if it is known."""
 
     def files(self, table: str) -> set[str]:
         """The names of the files in `place` that are part of the table: they must not be removed."""
@@ -174,6 +192,17 @@ def stage(
     return StagedFile(path.name, written, size)
 
 
+def made(path: Path) -> Path:
+    """A directory for staged files, which is made if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SinkError(
+            f"{path} cannot be made ({error.strerror}); give a directory in which this user may write"
+        ) from error
+    return path
+
+
 def inside(place: Path, file: StagedFile) -> Path:
     """Where a staged file should be; an error when its path leads out of ``place``."""
     path = place / file.path
@@ -189,7 +218,10 @@ def staged_path(place: Path, file: StagedFile) -> Path:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise SinkError(f"{path} cannot be read ({error.strerror}), and the batch needs it") from error
+        raise SinkError(
+            f"{path} cannot be read ({error.strerror}), and the batch needs it. Restore it, or, "
+            "if it is gone for good, take the batch back with `semistream undo`"
+        ) from error
     if size != file.bytes:
         raise SinkError(f"{path} is damaged: it has {size} bytes, and had {file.bytes} when it was written")
     return path

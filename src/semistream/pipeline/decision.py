@@ -1,0 +1,81 @@
+"""What is decided on a batch: all that it does and what it read. The ledger keeps it, `batch` carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semistream.sinks.warehouse import BatchWrites
+from semistream.stores import MasterStore
+from semistream.stores.manifest import Manifest
+
+# Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
+CAME = ("rows_in", "released", "retried", "reconciled")
+WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")
+COUNTS = (*CAME, *WENT)
+
+
+class Read(NamedTuple):
+    """Which version of which store a batch reads: by its number alone, a store that was built again looks the same."""
+
+    store: str  # the store's id; empty for one that was written before there were ids
+    number: int
+
+    @staticmethod
+    def of(store: Manifest | MasterStore) -> Read:
+        """As it was opened."""
+        manifest = store if isinstance(store, Manifest) else store.manifest
+        return Read(manifest.store_id, manifest.version)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A Parquet file of held rows, all waiting for one master."""
+
+    master: str
+    path: str
+    rows: int
+    bytes: int
+    oldest: float  # when its first row began to wait, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All that a batch does, decided once."""
+
+    writes: BatchWrites
+    masters: dict[str, int]  # the version of each that was read
+    counts: dict[str, int]  # of this batch, by COUNTS
+    lookups: dict[str, dict[str, int]]  # matched and unmatched of each
+    totals: dict[str, int]  # of all batches up to here
+    held: tuple[Segment, ...] = ()
+    seen: tuple[str, ...] = ()  # files of business keys that the warehouse will then hold
+    dimensions: dict[str, int] = field(default_factory=dict)  # the version that each table must mirror first
+    seconds: float = 0.0
+    decided_at: float = 0.0
+    sequence: int = 0  # of all decisions, whatever their kind
+    stores: dict[str, str] = field(default_factory=dict)  # the id of each master's store
+
+    @property
+    def begun(self) -> float:
+        """When the batch began, in seconds since 1970."""
+        return self.decided_at - self.seconds
+
+    @property
+    def read(self) -> dict[str, Read]:
+        """What was read of each master."""
+        return {name: Read(self.stores.get(name, ""), number) for name, number in self.masters.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """For the ledger; files are named, wherever the state is."""
+        held = [{**asdict(one), "path": Path(one.path).name} for one in self.held]
+        seen = [Path(path).name for path in self.seen]
+        return {**asdict(self), "writes": self.writes.to_json(), "held": held, "seen": seen}
+
+    @staticmethod
+    def from_json(body: dict[str, Any], held: Path) -> Decision:
+        """As `to_json` wrote it, with the files in the directory ``held``. Older decisions have whole paths."""
+        segments = tuple(Segment(**{**item, "path": str(held / Path(item["path"]).name)}) for item in body["held"])
+        seen = tuple(str(held / Path(path).name) for path in body["seen"])
+        return Decision(**{**body, "writes": BatchWrites.from_json(body["writes"]), "seen": seen, "held": segments})

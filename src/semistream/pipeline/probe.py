@@ -1,0 +1,96 @@
+"""Do the driver and the tasks see the same files? Asked before the first batch of a run on several hosts.
+
+The driver leaves a file with a random text in every directory that both use, and tasks on the executors read it and
+leave one beside it, which the driver reads. Stores are compared by their identity, since an older copy of one has the
+same path. A directory that is not shared would otherwise be noticed only when a batch is computed, or, for a store,
+never.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semistream.errors import SemistreamError, StateError
+from semistream.stores.manifest import Manifest, StoreVersion, private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASKS_PER_CORE = 4  # so that every executor gets some, in whatever order they start
+_SHOWN = 5
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether driver and tasks are one process tree on one host."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Path]) -> None:
+    """Refuse to run when a task sees other files than the driver; one small job, on as many executors as there are."""
+    token = uuid.uuid4().hex
+    places = sorted({str(path) for path in directories})
+    wanted = {str(path): Manifest.load(path).identity for path in stores}
+    context = spark.sparkContext
+    tasks = max(1, int(context.defaultParallelism)) * _TASKS_PER_CORE
+    try:
+        for place in places:
+            _leave(Path(place) / _name(token), token)
+        said = (
+            context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(_looking(places, wanted, token)).collect()
+        )
+        said += [one for place in places for one in _unseen(place, token, tasks)]
+    finally:
+        for place in places:
+            for path in Path(place).glob(f"{_name(token)}*"):
+                path.unlink(missing_ok=True)
+    found = list(dict.fromkeys(said))
+    if found:
+        more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+        raise StateError(
+            f"driver and tasks do not see the same files: {'; '.join(found[:_SHOWN])}{more}. Put state, warehouse and "
+            "stores on a disk that all hosts share, at the same path; nothing was read or written"
+        )
+
+
+def _looking(
+    places: list[str], wanted: dict[str, StoreVersion], token: str
+) -> Callable[[int, Iterable[int]], Iterable[str]]:
+    """What every task does: says what it finds wrong."""
+
+    def look(number: int, _: Iterable[int]) -> Iterator[str]:
+        host = socket.gethostname()
+        for place in places:
+            try:
+                if (Path(place) / _name(token)).read_text(encoding="utf-8") != token:
+                    yield f"{place} has other files on {host}"
+                _leave(Path(place) / f"{_name(token)}-{number}", token)
+            except OSError as error:
+                yield f"{place} on {host}: {error.strerror} ({Path(error.filename or place).name})"
+        for path, version in wanted.items():
+            try:
+                version.check(Manifest.load(Path(path), version.number), Path(path))
+            except SemistreamError as error:
+                yield f"on {host} {error}"
+
+    return look
+
+
+def _unseen(place: str, token: str, tasks: int) -> Iterator[str]:
+    """What tasks wrote and the driver does not see."""
+    missing = [n for n in range(tasks) if not (Path(place) / f"{_name(token)}-{n}").exists()]
+    if missing:
+        yield f"{place}: of {tasks} files that tasks wrote there, the driver sees {tasks - len(missing)}"
+
+
+def _leave(path: Path, token: str) -> None:
+    with os.fdopen(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
+        file.write(token)
+
+
+def _name(token: str) -> str:
+    return f".probe-{token}"  # hidden: no reader takes it for a part of a table
