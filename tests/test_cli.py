@@ -200,7 +200,7 @@ def test_errors_are_one_message(run: Run, store: Path, products: Path, tmp_path:
         (("bench", "core", "--batch-rows", "many"), "separated by commas"),
         (("bench", "spark", "--columns", "two"), "choose 'three' or 'all'"),
         (("bench", "report", tmp_path), "no results.jsonl"),
-        (("calibrate", "--joins", "swep"), "--joins='swep'"),
+        (("calibrate", "--joins", "swep"), "--joins 'swep'"),
     ):
         code, out, err = run(*arguments)
         assert code == 2, arguments

@@ -16,6 +16,7 @@ import typer
 from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.lab import changes_commands, pipeline_bench, pipelines, planning
+from semistream.lab.command_line import Commands
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
 from semistream.lab.papers_commands import lab
@@ -41,7 +42,7 @@ EXAMPLES = """[bold]Examples[/]
 # A negative number is a key, not an option.
 _KEYS = {"ignore_unknown_options": True}
 
-app = typer.Typer(
+app = Commands(
     name="semistream",
     help="Join a fast stream with master data too big for memory, inside a memory budget.",
     epilog=EXAMPLES,

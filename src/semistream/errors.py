@@ -3,8 +3,11 @@
 Each message names the thing, the choices and the remedy, in the user's words.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: c:/x is no address
 
 
 class SemistreamError(Exception):
@@ -95,15 +98,28 @@ class JavaNotFoundError(SemistreamError):
     """No Java 17 or 21 was found."""
 
 
+def is_address(path: object) -> bool:
+    """Does this name a place by a scheme, as s3://bucket/x does? ``Path`` makes s3:/bucket/x of it: that too.
+
+    >>> is_address("s3://bucket/x"), is_address("./s3:/x")
+    (True, False)
+    """
+    return _SCHEME.match(str(path)) is not None
+
+
 def local_path(name: str, path: object) -> Path:
-    """A path on this host's disks, else an error.
+    """A path on this host's disks, else an error: every path that semistream opens itself comes through here.
 
     >>> local_path("state", "/data/state").name
     'state'
     """
-    if "://" in str(path):
-        raise ArgumentError(f"{name}={str(path)!r} is remote; give a directory on a local or mounted disk")
-    return Path(str(path))
+    if not is_address(path):
+        return Path(str(path))
+    scheme, _, rest = str(path).partition(":/")
+    address = f"{scheme}://{rest if scheme == 'file' else rest.lstrip('/')}"
+    raise ArgumentError(
+        f"{name}={address!r} is remote, or not a plain path; give a path on a local or mounted disk, such as /data/x"
+    )
 
 
 def choose(name: str, value: object, choices: tuple[str, ...]) -> str:

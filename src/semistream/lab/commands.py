@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semistream.lab.command_line import Commands
 from semistream.lab.options import listed
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from semistream.lab.suites import Settings
 
-bench = typer.Typer(
+bench = Commands(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
     no_args_is_help=True,
     rich_markup_mode="rich",

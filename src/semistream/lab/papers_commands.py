@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from semistream.lab.command_line import Commands
 from semistream.lab.options import listed
 
-lab = typer.Typer(
+lab = Commands(
     help="The papers' experiments: run them here, and see their figures from our data.",
     no_args_is_help=True,
     rich_markup_mode="rich",

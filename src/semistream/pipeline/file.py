@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, SemistreamError
+from semistream.errors import ArgumentError, SemistreamError, is_address, local_path
 from semistream.pipeline.checks import StepError
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
@@ -64,8 +64,11 @@ _TOP = (
 _STEPS = ("lookup", "assign_keys", "compute", "keep", "deduplicate", "select")
 _SINKS = ("delta", "postgres", "parquet")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
-_HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?")
-_KEY = re.compile(r"\s*(?:\"([^\"]+)\"|'([^']+)'|([\w-]+))\s*=")
+_NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
+_DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
+_HEADER = re.compile(rf"\s*(\[\[?)\s*{_DOTTED}\s*\]")
+_KEY = re.compile(rf"\s*{_DOTTED}\s*=")
+_PART = re.compile(r"\"([^\"]+)\"|'([^']+)'|([\w-]+)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -83,26 +86,40 @@ class _Lines:
     @staticmethod
     def of(path: Path, text: str) -> _Lines:
         found: dict[tuple[str, int, str], int] = {}
-        table, number, counts = "", 0, dict[str, int]()
+        counts: dict[str, int] = {}
+        header: list[str] = []
         for line, content in enumerate(text.splitlines(), 1):
-            if header := _HEADER.match(content):
-                table = header.group(1)
-                counts[table] = counts.get(table, -1) + 1
-                number = counts[table]
-                found[table, number, ""] = line
-            elif key := _KEY.match(content):
-                found.setdefault((table, number, next(part for part in key.groups() if part)), line)
+            if opened := _HEADER.match(content):
+                header = _parts(opened.group(2))
+                if opened.group(1) == "[[":
+                    counts[header[0]] = counts.get(header[0], -1) + 1
+                keys = []
+            elif setting := _KEY.match(content):
+                keys = _parts(setting.group(1))
+            else:
+                continue
+            table, *words = header + keys
+            found.setdefault(("", 0, table), line)
+            if header or len(keys) > 1:
+                for word in ("", *words):
+                    found.setdefault((table, counts.get(table, 0), word), line)
         return _Lines(path, found)
 
     def error(self, table: str, number: int, key: str, message: str) -> PipelineFileError:
-        line = self.found.get((table, number, key)) or self.found.get((table, number, ""))
+        places = ((table, number, key), (table, number, ""), ("", 0, table))
+        line = next((self.found[place] for place in places if place in self.found), None)
         where = f"{self.path}, line {line}" if line else str(self.path)
         return PipelineFileError(f"{where}: {message}")
 
 
+def _parts(name: str) -> list[str]:
+    """A dotted name of TOML in its parts."""
+    return [part.group(1) or part.group(2) or part.group(3) for part in _PART.finditer(name)]
+
+
 def load(path: str | os.PathLike[str]) -> Pipeline:
     """Read a file, check it completely, and return the pipeline."""
-    place = Path(path)
+    place = local_path("path", path)
     try:
         text = place.read_text(encoding="utf-8")
         body = tomllib.loads(text)
@@ -116,20 +133,22 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         if word not in body:
             raise PipelineFileError(f"{place} has no {word!r}; it needs source, sink and state")
     steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
-    table, sink = _sink(body["sink"], lines, place.parent / str(body["state"]))
+    state = _beside(body["state"], lines, "state")
+    table, sink = _sink(body["sink"], lines, state)
     settings: dict[str, Any] = {
         word: body[word]
         for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
         if word in body
     }
-    dimensions = {name: place.parent / str(store) for name, store in body.get("dimensions", {}).items()}
+    dimensions = {
+        name: _beside(store, lines, "dimensions", "dimensions", name)
+        for name, store in body.get("dimensions", {}).items()
+    }
     if "shed" in body:
         settings["shed"] = _shed(body["shed"], lines)
     read = _source(body["source"], lines)
     try:
-        made = Pipeline(
-            read, steps, sink, table=table, state=place.parent / body["state"], dimensions=dimensions, **settings
-        )
+        made = Pipeline(read, steps, sink, table=table, state=state, dimensions=dimensions, **settings)
         made.check()
     except StepError as error:
         word = error.word if error.word in body["step"][error.number] else next(iter(body["step"][error.number]))
@@ -146,13 +165,21 @@ def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: s
             raise lines.error(table, number, word, f"{where} has no setting {word!r}; it has {', '.join(words)}")
 
 
+def _beside(value: object, lines: _Lines, name: str, table: str = "", key: str = "") -> Path:
+    """A path as the file gives it: relative to the file, and never an address."""
+    try:
+        return lines.path.parent / local_path(name, value)
+    except SemistreamError as error:
+        raise lines.error(table, 0, key or name, str(error)) from error
+
+
 def _source(body: dict[str, Any], lines: _Lines) -> Source:
     given = dict(body)
     if "format" not in given:
         raise lines.error("source", 0, "", 'the source needs a format, such as format = "json"')
-    if "path" in given:
-        given["path"] = lines.path.parent / str(given["path"])
     try:
+        if "path" in given and not is_address(given["path"]):  # Spark may be able to read what we cannot
+            given["path"] = lines.path.parent / str(given["path"])
         return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
     except SemistreamError as error:
         word = next((word for word in ("format", "path", "schema") if f"{word}=" in str(error)), "schema")
@@ -169,8 +196,8 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     kind, rest = kinds[0], dict(body)
     value = rest.pop(kind)
     makers: dict[str, Callable[..., Step]] = {
-        "lookup": lambda: lookup(lines.path.parent / str(value), **rest),
-        "assign_keys": lambda: assign_keys(lines.path.parent / str(value), **rest),
+        "lookup": lambda: lookup(lines.path.parent / local_path("lookup", value), **rest),
+        "assign_keys": lambda: assign_keys(lines.path.parent / local_path("assign_keys", value), **rest),
         "compute": lambda: compute(**_table(value)),
         "keep": lambda: keep(value),
         "deduplicate": lambda: deduplicate(*([value] if isinstance(value, str) else value), **rest),
@@ -226,11 +253,11 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging
     if kind == "delta":
         from semistream.sinks.delta_tables import DeltaWarehouse
 
-        return DeltaWarehouse(lines.path.parent / where)
+        return DeltaWarehouse(lines.path.parent / local_path("delta", where))
     if kind == "parquet":
         from semistream.sinks.parquet import ParquetWarehouse
 
-        return ParquetWarehouse(lines.path.parent / where)
+        return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
     from semistream.sinks.postgres import PostgresWarehouse
 
     def value(match: re.Match[str]) -> str:

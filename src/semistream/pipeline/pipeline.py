@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, StateError
+from semistream.errors import ArgumentError, StateError, local_path
 from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
 from semistream.pipeline.ledger import Decision, Ledger, check_state
@@ -79,12 +79,12 @@ class Pipeline:
         self.steps = list(steps)
         self.sink = sink
         self.table = table
-        self.state = Path(state)
+        self.state = local_path("state", state)
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
         self.required = tuple(required)
         self.max_bad_rate = max_bad_rate
-        self.dimensions = {key: Path(value) for key, value in (dimensions or {}).items()}
+        self.dimensions = {key: local_path("dimensions", value) for key, value in (dimensions or {}).items()}
         self.trigger = trigger
         self.new_columns = new_columns
         self.shed = None if shed is None else checked(shed, own_place=False)

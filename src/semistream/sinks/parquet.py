@@ -202,13 +202,14 @@ class ParquetWarehouse:
 
 def read(path: str | os.PathLike[str]) -> pa.Table:
     """All rows of the table in the directory ``path``, as the newest manifest of its warehouse has them."""
-    return _read_table(Path(path).parent, load(Path(path).parent), Path(path).name)
+    place = local_path("path", path)
+    return _read_table(place.parent, load(place.parent), place.name)
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
     """The files that make up the table in the directory ``path`` now, for any reader of Parquet."""
-    root = Path(path).parent
-    return [Path(path) / file.path for file in _content(root, load(root), Path(path).name).files]
+    place = local_path("path", path)
+    return [place / file.path for file in _content(place.parent, load(place.parent), place.name).files]
 
 
 def _table_name(table: str) -> str:

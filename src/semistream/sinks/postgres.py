@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream.errors import local_path
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
 from semistream.sinks._marks import Find, Streams, check_query, mirror_mark, stream_marks, table_mark
@@ -52,7 +53,7 @@ class PostgresWarehouse:
         connect_tries: int = 5,
     ) -> None:
         self.schema = check_name("schema", schema)
-        self.staging = Path(staging)
+        self.staging = local_path("staging", staging)
         self.evolve = evolve
         self._server = Server(address, connect_tries)
         self._streams = Streams(self.describe())

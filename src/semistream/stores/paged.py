@@ -19,14 +19,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, local_path
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
@@ -45,7 +44,7 @@ class MasterStore:
     """One version of a master table on disk. Open it with `open`, make it with `build`; updates give a new object."""
 
     def __init__(self, path: str | os.PathLike[str], manifest: Manifest, *, direct: bool = False) -> None:
-        self.path = Path(path)
+        self.path = local_path("path", path)
         self.manifest = manifest
         self.direct = direct
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
@@ -59,7 +58,7 @@ class MasterStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
         """Open a version of a store, by default the newest. ``direct=True`` reads past the page cache (O_DIRECT)."""
-        return cls(path, Manifest.load(Path(path), version), direct=direct)
+        return cls(path, Manifest.load(local_path("path", path), version), direct=direct)
 
     @classmethod
     def build(
@@ -86,7 +85,7 @@ class MasterStore:
 
         return building.build(
             source,
-            Path(path),
+            local_path("path", path),
             key=list(key) if isinstance(key, Sequence) and not isinstance(key, str) else [key],
             columns=None if columns is None else list(columns),
             page_bytes=page_bytes,
