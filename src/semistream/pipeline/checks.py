@@ -15,6 +15,7 @@ from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError, SchemaError, SemistreamError
 from semistream.etl.dimension import Dimension
 from semistream.pipeline.columns import PREFIX
+from semistream.pipeline.expressions import columns_of
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.stores import MasterStore
 
@@ -68,11 +69,11 @@ def check_steps(steps: Sequence[Step], source: pa.Schema | None) -> None:
             _lookup(step, known)
         elif isinstance(step, Compute):
             for name, expression in step.columns.items():
-                for used in columns_of(expression, number, name):
+                for used in _used(expression, number, name):
                     known.need(used, name)
                 known.add(name, None, name)
         elif isinstance(step, Keep):
-            for used in columns_of(step.condition, number, "keep"):
+            for used in _used(step.condition, number, "keep"):
                 known.need(used, "keep")
         elif isinstance(step, Deduplicate):
             _deduplicate(step, known, steps, source)
@@ -167,23 +168,11 @@ def _deduplicate(step: Deduplicate, known: _Columns, steps: Sequence[Step], sour
         )
 
 
-def columns_of(expression: str, number: int, word: str) -> list[str]:
-    """The columns that an expression in Spark SQL uses."""
+def _used(expression: str, number: int, word: str) -> list[str]:
     try:
-        import sqlglot
-        from sqlglot import expressions as sql
-        from sqlglot.errors import SqlglotError
-    except ImportError:
-        raise ArgumentError("a pipeline needs the package sqlglot; run: pip install 'semistream[pipeline]'") from None
-    try:
-        tree = sqlglot.parse_one(expression, dialect="spark")
-    except SqlglotError as error:
-        first = str(error).partition("\n")[0]
-        raise StepError(number, word, f"{expression!r} is no expression in Spark SQL: {first}") from error
-    lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
-    return list(
-        dict.fromkeys(one.parts[0].name for one in tree.find_all(sql.Column) if one.parts[0].name not in lambdas)
-    )
+        return columns_of(expression)
+    except ArgumentError as error:
+        raise StepError(number, word, str(error)) from error
 
 
 def check_required(required: Sequence[str], source: pa.Schema | None) -> None:

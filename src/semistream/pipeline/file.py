@@ -154,8 +154,7 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         word = error.word if error.word in body["step"][error.number] else next(iter(body["step"][error.number]))
         raise lines.error("step", error.number, word, error.message) from error
     except (SemistreamError, TypeError) as error:
-        word = next((word for word in _TOP if f"{word}=" in str(error)), "")
-        raise lines.error("", 0, word, str(error)) from error
+        raise lines.error("", 0, _named(error, _TOP), str(error)) from error
     return made
 
 
@@ -163,6 +162,12 @@ def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: s
     for word in body:
         if word not in words:
             raise lines.error(table, number, word, f"{where} has no setting {word!r}; it has {', '.join(words)}")
+
+
+def _named(error: Exception, words: tuple[str, ...]) -> str:
+    """The setting that a message is about: the first that it names."""
+    found = {match.group(1): -match.start() for match in re.finditer(r"(\w+)=", str(error)) if match.group(1) in words}
+    return max(found, key=lambda word: found[word], default="")
 
 
 def _beside(value: object, lines: _Lines, name: str, table: str = "", key: str = "") -> Path:
@@ -182,7 +187,7 @@ def _source(body: dict[str, Any], lines: _Lines) -> Source:
             given["path"] = lines.path.parent / str(given["path"])
         return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
     except SemistreamError as error:
-        word = next((word for word in ("format", "path", "schema") if f"{word}=" in str(error)), "schema")
+        word = _named(error, tuple(body)) or "schema"
         raise lines.error("source", 0, word, str(error)) from error
 
 
@@ -211,7 +216,7 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     except TypeError as error:
         raise lines.error("step", number, kind, f"{kind}: {str(error).replace(kind + '() ', '')}") from error
     except SemistreamError as error:
-        word = next((word for word in words if f"{word}=" in str(error)), kind)
+        word = _named(error, words) or kind
         raise lines.error("step", number, word, str(error)) from error
 
 
@@ -225,7 +230,7 @@ def _shed(body: Any, lines: _Lines) -> Shed:
     try:
         return Shed(**given)
     except SemistreamError as error:
-        word = next((word for word in _SHED if f"{word}=" in str(error)), "strategy")
+        word = _named(error, _SHED) or "strategy"
         raise lines.error("shed", 0, word, str(error)) from error
 
 

@@ -118,6 +118,7 @@ class Running:
             tasks=tasks,
             dimensions=tuple(Mirrored(table, store) for table, store in mirrored.items()),
             relief=pipeline.relief(self._originals, tasks),
+            limits=pipeline.sink.limits,
         )
         shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
         warehouse = pipeline.sink

@@ -38,6 +38,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_OURS = ("mode", "columnnameofcorruptrecord", "badrecordspath")  # Spark does not tell upper from lower case
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KAFKA = pa.schema(
     {
@@ -131,6 +132,14 @@ def source(
             raise ArgumentError(f"format={format!r} needs schema=, the columns and their types, as {{'id': 'bigint'}}")
     elif path is not None:
         raise ArgumentError(f"format={format!r} reads no files; leave path= out")
+    elif schema is not None:
+        raise ArgumentError(
+            f"schema= is used by {', '.join(FILES)} only, and format={format!r} has columns of its own; leave it out"
+            + (" and read the value in compute, by from_json" if format == "kafka" else "")
+        )
+    for name, value in options.items():
+        if format in FILES and name.lower() in _OURS:
+            raise ArgumentError(f"{name}={value!r}: records that cannot be read go to quarantine; leave it out")
     columns = schema if schema is None or isinstance(schema, pa.Schema) else declared_schema(schema)
     if columns is not None:
         check_names(columns.names)

@@ -29,6 +29,7 @@ from semistream.sinks._parquet_log import EMPTY, Content, State, load, publish
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
 from semistream.sinks.warehouse import (
     BatchWrites,
+    Limits,
     StagedFile,
     changed_keys,
     decode_schema,
@@ -43,6 +44,8 @@ _TRIES = 20  # another stream's commit takes milliseconds
 
 class ParquetWarehouse:
     """Parquet tables under the directory ``root``. ``evolve`` lets `prepare` add columns to a table."""
+
+    limits = Limits()
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
         self.root = local_path("root", root)

@@ -27,7 +27,7 @@ from semistream.sinks._postgres_session import Server, Session, literal, names
 from semistream.sinks._postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
 from semistream.sinks._postgres_types import arrow_type, check_name, sql_types
 from semistream.sinks._schemas import check_new_columns, check_schema
-from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, staged_path
+from semistream.sinks.warehouse import RESERVED, BatchWrites, Limits, Write, changed_keys, inside, staged_path
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -42,6 +42,9 @@ class PostgresWarehouse:
     PGPASSWORD or ~/.pgpass. ``staging`` is a local directory for the tasks' files, which are deleted once they are in.
     ``evolve`` lets `prepare` add columns to a table.
     """
+
+    # What COPY reads as text: other years have no form that both sides know, and a field takes a part of 1 GB.
+    limits = Limits(years=(1, 9999), nul=False, field_bytes=1 << 28)
 
     def __init__(
         self,
