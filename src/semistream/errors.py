@@ -3,8 +3,9 @@
 Each message names the thing, the choices and the remedy, in the user's words.
 """
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: c:/x is no address
@@ -13,12 +14,20 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: c:/x
 class SemistreamError(Exception):
     """The root of all errors raised by semistream."""
 
+    exit_code = 1  # of a command: data, stores, states and machines
 
-class ArgumentError(SemistreamError, ValueError):
+
+class UsageError(SemistreamError):
+    """What was asked for cannot be: nothing has happened, and the same call fails again."""
+
+    exit_code = 2
+
+
+class ArgumentError(UsageError, ValueError):
     """An argument that cannot be used; the message names it and the choices."""
 
 
-class SchemaError(SemistreamError, ValueError):
+class SchemaError(UsageError, ValueError):
     """Columns or types that do not fit together."""
 
 
@@ -131,4 +140,15 @@ def choose(name: str, value: object, choices: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join(repr(choice) for choice in choices)
-    raise ArgumentError(f"{name}={value!r} is not known; choose one of {listed}")
+    raise ArgumentError(f"{name}={value!r} is not known; choose one of {listed}{meant(value, choices)}")
+
+
+def meant(value: object, choices: Iterable[str]) -> str:
+    """The end of a message about a word that is not known: the one that it resembles, if there is one.
+
+    >>> meant("on_mis", ["on", "on_miss", "then"]), meant("x", ["on"])
+    (" (did you mean 'on_miss'?)", '')
+    """
+    words = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.7)
+    return f" (did you mean {words[found[0]]!r}?)" if found else ""

@@ -25,6 +25,12 @@ class BenchmarkError(SemistreamError):
     """A benchmark that cannot be run, or whose arms do not agree."""
 
 
+class SettingError(BenchmarkError):
+    """A benchmark that cannot be run as it was asked for."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True)
 class Cell:
     """What one process runs."""
@@ -81,4 +87,4 @@ def enriched(columns: str) -> list[str]:
         return list(ENRICHED)
     if columns == "all":
         return [*ENRICHED, "updated", "active", "description"]
-    raise BenchmarkError(f"columns={columns!r} is not known; choose 'three' or 'all'")
+    raise SettingError(f"columns={columns!r} is not known; choose 'three' or 'all'")

@@ -63,8 +63,9 @@ def _shown(function: Callable[..., None]) -> dict[str, str]:
     for name in inspect.signature(function).parameters:
         about = next((one for one in getattr(hints[name], "__metadata__", ()) if isinstance(one, ParameterInfo)), None)
         if isinstance(about, OptionInfo):
-            flag = next((flag for flag in about.param_decls or () if flag.startswith("--")), f"--{name}")
-            flag = flag.partition("/")[0]
+            given = [about.default, *(about.param_decls or ())]  # what stands first is taken for a default at first
+            flags = [text for text in given if isinstance(text, str) and text.startswith("--")]
+            flag = flags[0].partition("/")[0] if flags else f"--{name.replace('_', '-')}"
             shown[name] = shown[flag[2:].replace("-", "_")] = flag
         else:
             shown[name] = (about.metavar if about is not None else None) or name.upper()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from semistream.contracts import JoinPlan
-from semistream.errors import ArgumentError, SchemaError, SemistreamError
+from semistream.errors import ArgumentError, SchemaError, SemistreamError, meant
 from semistream.etl.dimension import Dimension
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.expressions import columns_of
@@ -47,7 +47,11 @@ class _Columns:
                 self.number, word, f"{name!r} is not known yet for members that are made; put this step before it"
             )
         if not self.more and name not in self.types:
-            raise StepError(self.number, word, f"there is no column {name!r} here; there are {list(self.types)}")
+            raise StepError(
+                self.number,
+                word,
+                f"there is no column {name!r} here; there are {list(self.types)}{meant(name, self.types)}",
+            )
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
         if name.lower().startswith(PREFIX):
@@ -112,7 +116,9 @@ def _lookup(step: Lookup, known: _Columns) -> None:
     chosen = step.columns if step.columns is not None else [name for name in store.schema.names if name not in keys]
     unknown = [name for name in (*chosen, *step.rename) if name not in store.schema.names]
     if unknown:
-        raise StepError(number, "columns", f"{step.store} has no column {unknown[0]!r}; it has {store.schema.names}")
+        like = meant(unknown[0], store.schema.names)
+        said = f"{step.store} has no column {unknown[0]!r}; it has {store.schema.names}{like}"
+        raise StepError(number, "columns", said)
     if step.as_of is not None:
         for word in ("valid_from", "valid_to"):
             name = getattr(step, word)

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, SemistreamError, is_address, local_path
+from semistream.errors import ArgumentError, SemistreamError, is_address, local_path, meant
 from semistream.pipeline.checks import StepError
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
@@ -161,7 +161,8 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
 def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: str, number: int, where: str) -> None:
     for word in body:
         if word not in words:
-            raise lines.error(table, number, word, f"{where} has no setting {word!r}; it has {', '.join(words)}")
+            said = f"{where} has no setting {word!r}; it has {', '.join(words)}{meant(word, words)}"
+            raise lines.error(table, number, word, said)
 
 
 def _named(error: Exception, words: tuple[str, ...]) -> str:
@@ -195,8 +196,9 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     kinds = [word for word in body if word in _STEPS]
     if len(kinds) != 1:
         said = f"a step is one of {', '.join(_STEPS)}; this one " + (
-            f"is {' and '.join(kinds)}" if kinds else f"has {list(body)}"
+            f"is {' and '.join(kinds)}" if kinds else f"has {', '.join(body)}"
         )
+        said += "" if kinds else next((like for like in (meant(word, _STEPS) for word in body) if like), "")
         raise lines.error("step", number, "", said)
     kind, rest = kinds[0], dict(body)
     value = rest.pop(kind)
@@ -243,7 +245,9 @@ def _table(value: Any) -> dict[str, Any]:
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
     kinds = [word for word in body if word in _SINKS]
     if len(kinds) != 1:
-        raise lines.error("sink", 0, "", f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"')
+        like = next((like for like in (meant(word, _SINKS) for word in body) if like), "")
+        said = f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"{like}'
+        raise lines.error("sink", 0, "", said)
     kind = kinds[0]
     _known(body, (kind, "table", *(("schema",) if kind == "postgres" else ())), lines, "sink", 0, f"a {kind} sink")
     if "table" not in body:

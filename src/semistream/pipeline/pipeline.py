@@ -106,6 +106,11 @@ class Pipeline:
         """How long a batch should take at most, where rows may be shed."""
         return MOST_SECONDS if self.trigger is None else seconds_of(self.trigger, "trigger")
 
+    @property
+    def log(self) -> Path:
+        """Where the stack of an error goes, and what a session prints that the pipeline started."""
+        return self.state / "run.log"
+
     def relief(self, source: Sequence[str], tasks: int) -> Relief | None:
         """What the workers must know to shed, if they do; ``source`` are the stream's columns."""
         return None if self.shed is None else Relief.of(self.shed, self.steps, source, self.memory, tasks)
@@ -157,7 +162,7 @@ class Pipeline:
         ledger.open()
         try:
             self._check_checkpoint(ledger, replaces)
-            return Running(self, ledger, spark or _session(self.name), once=once, replaces=replaces, told=told)
+            return Running(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
         except BaseException:
             ledger.close()
             raise
@@ -194,7 +199,7 @@ class Pipeline:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
             self._check_checkpoint(ledger, None)
-            return work(Running(self, ledger, spark or _session(self.name), once=True, start=False))
+            return work(Running(self, ledger, spark or self._session(), once=True, start=False))
         finally:
             ledger.close()
 
@@ -222,8 +227,7 @@ class Pipeline:
         beside = 0 if self.shed is None else memory_of(self.shed, self.memory, tasks)[0]
         return divide(asked, self.memory - beside, tasks)
 
+    def _session(self) -> SparkSession:
+        from semistream.spark.session import local_session
 
-def _session(name: str) -> SparkSession:
-    from semistream.spark.session import local_session
-
-    return local_session(name, f"local[{os.cpu_count() or 2}]")
+        return local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)

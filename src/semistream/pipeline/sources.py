@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, SchemaError, choose, is_address, local_path
+from semistream.errors import ArgumentError, SchemaError, choose, is_address, local_path, meant
 from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
 from semistream.workloads import WORKLOADS
 
@@ -176,7 +176,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
         return pa.decimal128(int(found.group(1)), int(found.group(2)))
     if text not in _TYPES:
         raise SchemaError(
-            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or decimal(p,s)"
+            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or "
+            f"decimal(p,s){meant(kind, _TYPES)}"
         )
     return _TYPES[text]
 
