@@ -1,6 +1,8 @@
 """The command line: every command calls the library and shows what it returns.
 
-Errors of semistream are one message on standard error and exit code 2. Heavy imports wait until a command needs them.
+Errors of semistream are one message on standard error. The exit code is 2 when the command itself is wrong (its
+options, a pipeline's file, columns that do not fit) and 1 when it met something (data, a store, a disk, a database).
+Heavy imports wait until a command needs them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from semistream import __version__
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.kernels import notice
 from semistream.lab import changes_commands, pipeline_bench, pipelines, planning
+from semistream.lab.command_line import Commands
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
+from semistream.lab.options import counted
 from semistream.lab.papers_commands import lab
 from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
@@ -38,11 +42,15 @@ EXAMPLES = """[bold]Examples[/]
 [cyan]semistream plan --master products --rate 200000[/]
 
 [cyan]semistream bench core --quick[/]
+
+[bold]Exit codes[/]
+
+0: done. 1: something was wrong with data, a store, a state or the machine. 2: the command or its file is wrong.
 """
 # A negative number is a key, not an option.
 _KEYS = {"ignore_unknown_options": True}
 
-app = typer.Typer(
+app = Commands(
     name="semistream",
     help="Join a fast stream with master data too big for memory, inside a memory budget.",
     epilog=EXAMPLES,
@@ -77,8 +85,8 @@ def main() -> None:
     try:
         app()
     except (SemistreamError, OSError) as error:
-        print(f"semistream: {error}", file=sys.stderr)
-        sys.exit(2)
+        print("\n".join([f"semistream: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, SemistreamError) else 1)
 
 
 @app.callback(invoke_without_command=True)
@@ -123,13 +131,15 @@ def build(
 def inspect(
     store: Store,
     version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    shape: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
 ) -> None:
     """Show schema, key, rows, pages, versions, sizes and what a read costs."""
+    choose("--format", shape, ("table", "json"))
     from semistream.stores import MasterStore
 
     facts = store_facts(MasterStore.open(store, version))
-    if as_json:
+    if as_json or shape == "json":
         print(json.dumps(facts, indent=1))
     else:
         show_facts(facts)
@@ -146,7 +156,7 @@ def verify(
     with progress_bars() as progress:
         opened = MasterStore.open(store, version)
         pages = opened.verify(progress)
-    print(f"{store}, version {opened.version}: {pages:,} pages are sound")
+    print(f"{store}, version {opened.version}: {counted(pages, 'page')} {'is' if pages == 1 else 'are'} sound")
 
 
 @app.command(rich_help_panel="Stores", context_settings=_KEYS)
@@ -266,7 +276,8 @@ def reconcile(
             remove=remove,
             progress=progress,
         )
-    print(f"{to}: {done.rows:,} shed rows of {done.batches:,} batches loaded; {done.skipped:,} batches were there")
+    loaded, there = (counted(number, "batch", "batches") for number in (done.batches, done.skipped))
+    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, since their rows are there")
     for batch in done.waiting:
         print(f"batch {batch} is the newest and may still run: give --checkpoint, or run this again later")
 
@@ -309,7 +320,7 @@ def _say_version(store: MasterStore) -> None:
     from semistream.budget import format_bytes
 
     print(
-        f"{store.path}: version {store.version}, {store.rows:,} rows on {store.pages:,} pages, "
+        f"{store.path}: version {store.version}, {counted(store.rows, 'row')} on {counted(store.pages, 'page')}, "
         f"{format_bytes(store.bytes)}"
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import pyarrow as pa
 
 from semistream.as_of import AsOf
-from semistream.errors import AccountingError, ArgumentError, SchemaError, choose
+from semistream.errors import AccountingError, ArgumentError, SchemaError, choose, meant
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class JoinPlan:
         chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
         unknown = [name for name in chosen if name not in master.names]
         if unknown:
-            raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}")
+            like = meant(unknown[0], master.names)
+            said = f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}"
+            raise ArgumentError(said)
         if how in ("semi", "anti"):
             chosen = []
         names = _output_names(stream, chosen, suffix, folded)

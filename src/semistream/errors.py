@@ -3,19 +3,31 @@
 Each message names the thing, the choices and the remedy, in the user's words.
 """
 
-from collections.abc import Sequence
+import difflib
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: c:/x is no address
 
 
 class SemistreamError(Exception):
     """The root of all errors raised by semistream."""
 
+    exit_code = 1  # of a command: data, stores, states and machines
 
-class ArgumentError(SemistreamError, ValueError):
+
+class UsageError(SemistreamError):
+    """What was asked for cannot be: nothing has happened, and the same call fails again."""
+
+    exit_code = 2
+
+
+class ArgumentError(UsageError, ValueError):
     """An argument that cannot be used; the message names it and the choices."""
 
 
-class SchemaError(SemistreamError, ValueError):
+class SchemaError(UsageError, ValueError):
     """Columns or types that do not fit together."""
 
 
@@ -125,6 +137,12 @@ class BenchmarkError(SemistreamError):
     """A benchmark that cannot be run, or whose arms do not agree."""
 
 
+class SettingError(BenchmarkError):
+    """A benchmark that cannot be run as it was asked for."""
+
+    exit_code = 2
+
+
 class AccountingError(SemistreamError):
     """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
 
@@ -141,15 +159,28 @@ class JavaNotFoundError(SemistreamError):
     """No Java 17 or 21 was found."""
 
 
+def is_address(path: object) -> bool:
+    """Does this name a place by a scheme, as s3://bucket/x does? ``Path`` makes s3:/bucket/x of it: that too.
+
+    >>> is_address("s3://bucket/x"), is_address("./s3:/x")
+    (True, False)
+    """
+    return _SCHEME.match(str(path)) is not None
+
+
 def local_path(name: str, path: object) -> Path:
-    """A path on this host's disks, else an error.
+    """A path on this host's disks, else an error: every path that semistream opens itself comes through here.
 
     >>> local_path("state", "/data/state").name
     'state'
     """
-    if "://" in str(path):
-        raise ArgumentError(f"{name}={str(path)!r} is remote; give a directory on a local or mounted disk")
-    return Path(str(path))
+    if not is_address(path):
+        return Path(str(path))
+    scheme, _, rest = str(path).partition(":/")
+    address = f"{scheme}://{rest if scheme == 'file' else rest.lstrip('/')}"
+    raise ArgumentError(
+        f"{name}={address!r} is remote, or not a plain path; give a path on a local or mounted disk, such as /data/x"
+    )
 
 
 def choose(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -161,4 +192,15 @@ def choose(name: str, value: object, choices: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join(repr(choice) for choice in choices)
-    raise ArgumentError(f"{name}={value!r} is not known; choose one of {listed}")
+    raise ArgumentError(f"{name}={value!r} is not known; choose one of {listed}{meant(value, choices)}")
+
+
+def meant(value: object, choices: Iterable[str]) -> str:
+    """The end of a message about a word that is not known: the one that it resembles, if there is one.
+
+    >>> meant("on_mis", ["on", "on_miss", "then"]), meant("x", ["on"])
+    (" (did you mean 'on_miss'?)", '')
+    """
+    words = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.7)
+    return f" (did you mean {words[found[0]]!r}?)" if found else ""

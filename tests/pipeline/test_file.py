@@ -73,6 +73,13 @@ def test_a_whole_file(shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatc
     said = capsys.readouterr().out
     assert "lookup products on product" in said
     assert said.endswith("all right\n")
+    for line in (
+        "keep where quantity > 0",
+        "compute revenue = quantity * price",
+        "select sale_id, customer_sk, revenue",
+    ):
+        assert f"{line}\n" in said
+    assert "(columns=" not in said
 
 
 WRONG = [
@@ -98,13 +105,73 @@ WRONG = [
     ('select = ["sale_id", ', 'select = ["sales_id", ', 34, "there is no column 'sales_id' here"),
     ('delta = "warehouse"', 'oracle = "warehouse"', 36, "the sink is one of delta, postgres, parquet"),
     ('table = "sales"', "", 37, "the sink needs a table"),
+    ('on_miss = "hold"', 'on_mis = "hold"', 19, "(did you mean 'on_miss'?)"),
+    ('on_miss = "hold"', 'on_miss = "held"', 19, "(did you mean 'hold'?)"),
+    ('format = "json"', 'format = "jsn"', 7, "(did you mean 'json'?)"),
+    ('memory = "64MB"', 'memroy = "64MB"', 3, "(did you mean 'memory'?)"),
+    ('keep = "quantity > 0"', 'keeep = "quantity > 0"', 22, "(did you mean 'keep'?)"),
+    ('keep = "quantity > 0"', 'keep = "quantty > 0"', 23, "(did you mean 'quantity'?)"),
+    ('columns = ["price"]', 'columns = ["prise"]', 18, "(did you mean 'price'?)"),
+    ('delta = "warehouse"', 'dleta = "warehouse"', 36, "(did you mean 'delta'?)"),
+    ('quantity = "int" }', 'quantity = "integr" }', 9, "(did you mean 'integer'?)"),
+    # Dotted and inline settings have lines too.
+    ('path = "incoming"', '"path" = "nowhere"', 8, "is no directory"),
+    (
+        'schema = { sale_id = "bigint", product',
+        'schema.sale_id = "bgint"\nother = { product',
+        9,
+        "did you mean 'bigint'",
+    ),
+    ('on = { product = "id" }', 'on.shop = "id"', 17, "int32"),
+    ('compute = { revenue = "quantity * price" }', 'compute.revenue = "quantity * "', 26, "is no expression"),
+    ('[sink]\ndelta = "warehouse"', '[sink]\noption.x = 1\ndelta = "warehouse"', 37, "has no setting 'option'"),
 ]
+DOTTED = """\
+state = "state"
+source.format = "json"
+source . path = "incoming"
+source.schema.sale_id = "bigint"
+source.schema.product = "string"
+sink."parquet" = "warehouse"
+sink.table = "sales"
+shed.strategy = "keep_w"
+
+[[step]]
+keep = "sale_id > 0"
+
+[[step]]
+compute.double = "sale_id * 2"
+
+[dimensions]
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, line, words",
+    [
+        ('source.format = "json"', 'source.format = "jsn"', 2, "choose one of"),
+        ('source . path = "incoming"', 'source . path = "nowhere"', 3, "is no directory"),
+        ('"bigint"', '"bgint"', 4, "unknown type"),
+        ('sink."parquet" =', 'sink."parket" =', 6, "the sink is one of"),
+        ('sink.table = "sales"', 'sink.tabel = "sales"', 7, "has no setting 'tabel'"),
+        ('shed.strategy = "keep_w"', 'shed.strategy = "all"', 8, "strategy="),
+        ('compute.double = "sale_id * 2"', 'compute.double = "sale * 2"', 14, "no column 'sale'"),
+        ("[dimensions]", '[dimensions]\nx = "s3://b/x"', 17, "is remote"),
+    ],
+)
+def test_dotted_names_have_lines(shop: Shop, old: str, new: str, line: int, words: str) -> None:
+    load(written(shop, DOTTED))
+    is_named(shop, DOTTED, old, new, line, words)
 
 
 @pytest.mark.parametrize("old, new, line, words", WRONG, ids=[f"{line}-{words[:24]}" for _, _, line, words in WRONG])
 def test_what_is_wrong_is_named(shop: Shop, old: str, new: str, line: int, words: str) -> None:
-    assert FILE.count(old) >= 1
-    path = written(shop, FILE.replace(old, new, 1))
+    is_named(shop, FILE, old, new, line, words)
+
+
+def is_named(shop: Shop, text: str, old: str, new: str, line: int, words: str) -> None:
+    assert text.count(old) >= 1
+    path = written(shop, text.replace(old, new, 1))
     with pytest.raises(PipelineFileError) as error:
         load(path)
     assert f"{path}, line {line}: " in str(error.value)

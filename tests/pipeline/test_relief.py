@@ -210,7 +210,9 @@ class TestReconciled:
         ended(shop, driver(shop, "reconcile", failpoint=point), -signal.SIGKILL)
         pipeline = shop.pipeline(shed=TOO_FAST)
         pipeline.reconcile(spark)
-        agrees(shop, status_of(pipeline.state, pipeline.name, {}).last.totals)
+        last = status_of(pipeline.state, pipeline.name, {}).last
+        assert last is not None
+        agrees(shop, last.totals)
 
     @pytest.mark.parametrize("kind", ["delta", pytest.param("postgres", marks=pytest.mark.long)])
     def test_weights(self, kind: str, shop: Shop, spark: SparkSession, request: pytest.FixtureRequest) -> None:

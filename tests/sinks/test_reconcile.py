@@ -242,7 +242,7 @@ def test_the_command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     code, out, _ = call(place / "shed", "--master", place / "store", "--to", place / "table")
     assert code == 0
-    assert "1,500 shed rows of 8 batches loaded; 0 batches were there" in " ".join(out.split())
+    assert "1,500 shed rows of 8 batches loaded; 0 batches skipped" in " ".join(out.split())
     assert_same_rows(loaded(place), model())
     code, _, err = call(place / "nowhere", "--to", place / "table")
     assert code == 2

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,13 +131,13 @@ class Shop:
         from semistream.spark.session import local_session
 
         try:
-            with _stderr_to(self.place.log):
-                self.spark = local_session(
-                    "semistream demo",
-                    f"local[{self.settings.cores},4]",
-                    spark__sql__session__timeZone="UTC",
-                    spark__sql__warehouse__dir=str(self.place.root / "spark-warehouse"),
-                )
+            self.spark = local_session(
+                "semistream demo",
+                f"local[{self.settings.cores},4]",
+                log=self.place.log,
+                spark__sql__session__timeZone="UTC",
+                spark__sql__warehouse__dir=str(self.place.root / "spark-warehouse"),
+            )
         except PySparkException as error:
             raise SemistreamError(f"Spark did not start: {error} (more in {self.place.log})") from error
 
@@ -215,18 +212,3 @@ class Shop:
 
     def _broadcast(self) -> DataFrame:
         return self._plain("broadcast")
-
-
-@contextlib.contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Whatever is started meanwhile writes its errors to a file, for as long as it lives."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(file, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(file)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from semistream.budget import parse_bytes
 from semistream.engine import make_join
-from semistream.errors import ArgumentError, SchemaError
+from semistream.errors import ArgumentError, SchemaError, local_path
 from semistream.etl.arrays import columns_of
 from semistream.etl.change_rows import change_schema
 from semistream.rows import normalise
@@ -54,6 +54,7 @@ def snapshot_differences(
     ``snapshot`` is anything that a store can be built from, with the store's columns; its keys must be distinct.
     ``memory`` is what the joins keep; files go to ``scratch``, by default next to the store.
     """
+    room = None if scratch is None else local_path("scratch", scratch)
     opened = MasterStore.open(store) if isinstance(store, str | os.PathLike) else store
     if not opened.unique:
         raise ArgumentError(f"{opened.path} has keys with several rows; differences are told by a key that has one")
@@ -61,7 +62,7 @@ def snapshot_differences(
     missing = [name for name in opened.schema.names if name not in source.schema.names]
     if missing:
         raise SchemaError(f"the snapshot has no column {missing[0]!r}; the store has {opened.schema.names}")
-    return _differences(source.batches, source.rows, opened, parse_bytes(memory, whole=opened.bytes), scratch, progress)
+    return _differences(source.batches, source.rows, opened, parse_bytes(memory, whole=opened.bytes), room, progress)
 
 
 def _differences(
@@ -69,7 +70,7 @@ def _differences(
     total: int | None,
     store: MasterStore,
     memory_bytes: int,
-    scratch: str | os.PathLike[str] | None,
+    scratch: Path | None,
     progress: Progress | None,
 ) -> Iterator[pa.RecordBatch]:
     with tempfile.TemporaryDirectory(prefix="semistream-", dir=scratch or store.path.parent) as folder:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from semistream.budget import parse_bytes
 from semistream.engine import join
-from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError
+from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.etl.arrays import distinct
 from semistream.etl.changes import present
 from semistream.etl.publishing import Token, check_token, merged, publish, token_property, was_applied
@@ -45,7 +44,7 @@ class SeenKeys:
         if not isinstance(key, pa.Schema) or not len(key):
             raise ArgumentError(f"key={key!r} must be a pyarrow.Schema of at least one column")
         self.memory_bytes = parse_bytes(memory)
-        if not Manifest.versions(Path(path)):
+        if not Manifest.versions(local_path("path", path)):
             with suppress(ConcurrentWriteError):  # another made it at the same moment
                 MasterStore.build(key.empty_table(), path, key=key.names)
         self.store = MasterStore.open(path)

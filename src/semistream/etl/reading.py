@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.etl.change_rows import OP, Changes, Reject
 from semistream.etl.debezium import debezium_changes
 from semistream.etl.plain import Line, plain_changes, plain_lines
@@ -44,7 +44,7 @@ def read_changes(
     ``constants`` are text columns that the records lack and that are the same for all, such as their source system.
     """
     choose("format", format, FORMATS)
-    paths = [Path(one) for one in ([files] if isinstance(files, str | os.PathLike) else files)]
+    paths = [local_path("files", one) for one in ([files] if isinstance(files, str | os.PathLike) else files)]
     if not paths:
         raise ArgumentError("no file of changes is given")
     kinds = {_kind(path) for path in paths}

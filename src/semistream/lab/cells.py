@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream.errors import BenchmarkError
+from semistream.errors import SettingError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
@@ -77,4 +77,4 @@ def enriched(columns: str) -> list[str]:
         return list(ENRICHED)
     if columns == "all":
         return [*ENRICHED, "updated", "active", "description"]
-    raise BenchmarkError(f"columns={columns!r} is not known; choose 'three' or 'all'")
+    raise SettingError(f"columns={columns!r} is not known; choose 'three' or 'all'")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semistream.lab.command_line import Commands
 from semistream.lab.options import listed
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from semistream.lab.suites import Settings
 
-bench = typer.Typer(
+bench = Commands(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -164,7 +165,7 @@ def joins(
 
     [cyan]semistream bench joins --sizes 1000000 --memory 10% --skews 1 --layouts shuffled --arms sscj,moij,sweep[/]
     """
-    from semistream.errors import BenchmarkError
+    from semistream.errors import SettingError
     from semistream.lab.suites import GRIDS
 
     try:
@@ -177,7 +178,7 @@ def joins(
             "crossed": cross,
         }
     except ValueError:
-        raise BenchmarkError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
+        raise SettingError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
     given = {name: value for name, value in asked.items() if value not in (None, ())}
     grid = replace(GRIDS["quick" if quick else "full"], **given)
     arms_asked = listed(arms)
@@ -196,11 +197,11 @@ def joins(
 @bench.command()
 def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
     """Make report.html from results.jsonl again."""
-    from semistream.errors import BenchmarkError
+    from semistream.errors import SettingError
     from semistream.lab.report import write_report
 
     if not (directory / "results.jsonl").exists():
-        raise BenchmarkError(
+        raise SettingError(
             f"there is no results.jsonl in {directory}; run `semistream bench core --out {directory}` first"
         )
     print(write_report(directory))
@@ -278,9 +279,9 @@ def plan(
 
 
 def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
-    from semistream.errors import BenchmarkError
+    from semistream.errors import SettingError
 
     try:
         return tuple(int(part.replace("_", "")) for part in listed(text))
     except ValueError:
-        raise BenchmarkError(f"{option} {text} must be numbers separated by commas, such as 200000,2000000") from None
+        raise SettingError(f"{option} {text} must be numbers separated by commas, such as 200000,2000000") from None

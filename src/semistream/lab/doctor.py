@@ -64,19 +64,19 @@ def _machine() -> Iterator[Check]:
 
 def _packages() -> Iterator[Check]:
     found = environment.package_versions()
-    for name, role in (
-        ("pyarrow", ""),
-        ("numpy", ""),
-        ("numba", ""),
-        ("pyspark", "spark"),
-        ("pandas", "spark"),
-        ("deltalake", "delta"),
-        ("duckdb", "bench"),
+    for name, role, what in (
+        ("pyarrow", "", ""),
+        ("numpy", "", ""),
+        ("numba", "", ""),
+        ("pyspark", "spark", "for enrich and pipelines"),
+        ("pandas", "spark", "for enrich and pipelines"),
+        ("deltalake", "delta", "for Delta tables"),
+        ("duckdb", "bench", "for bench core"),
     ):
         if name in found:
             yield Check("good", name, found[name])
         elif role:
-            yield Check("note", name, f"not installed; needed for: pip install 'semistream[{role}]'")
+            yield Check("note", name, f"not installed; {what}: pip install 'semistream[{role}]'")
         else:
             yield Check("bad", name, "not installed; run: pip install semistream")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from semistream.errors import BenchmarkError, choose
+from semistream.errors import SettingError, choose
 
 LAYOUTS = ("shuffled", "sorted")
 AXES = ("rows", "memory", "skew", "layout")
@@ -32,9 +32,9 @@ class Grid:
             choose("layouts", layout, LAYOUTS)
         for name in ("sizes", "memory", "skews", "layouts"):
             if not getattr(self, name):
-                raise BenchmarkError(f"--{name} must name at least one value")
+                raise SettingError(f"--{name} must name at least one value")
         if min(self.sizes) < 1000 or min(self.skews) < 0:
-            raise BenchmarkError("--sizes must be at least 1000 rows, --skews 0 or more")
+            raise SettingError("--sizes must be at least 1000 rows, --skews 0 or more")
         if self.centre not in self.sizes:
             object.__setattr__(self, "centre", self.sizes[len(self.sizes) // 2])
 

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from semistream.lab.command_line import Commands
 from semistream.lab.options import listed
 
-lab = typer.Typer(
+lab = Commands(
     help="The papers' experiments: run them here, and see their figures from our data.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -104,13 +105,13 @@ def run(
 @lab.command()
 def report(out: Out = None) -> None:
     """Make lab.html, its pictures as PNG and summary.md from the results again."""
-    from semistream.errors import BenchmarkError
+    from semistream.errors import SettingError
     from semistream.lab.papers.page import write_page
     from semistream.lab.papers.summary import write_summary
 
     directory = out or next((one for one in (QUICK, FULL) if (one / "results.jsonl").exists()), QUICK)
     if not (directory / "results.jsonl").exists():
-        raise BenchmarkError(
+        raise SettingError(
             f"there is no results.jsonl in {directory}; run `semistream lab run meshjoin --out {directory}` first"
         )
     write_summary(directory)

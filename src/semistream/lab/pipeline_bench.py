@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.errors import BenchmarkError
+from semistream.errors import SettingError
 from semistream.lab.cells import Cell
 from semistream.lab.commands import Data, Quick, Repetitions
 
@@ -45,13 +45,13 @@ class PipelineSettings:
     def __post_init__(self) -> None:
         for name in ("rows", "batches", "closed", "warmup", "repetitions"):
             if getattr(self, name) < 1:
-                raise BenchmarkError(f"{name}={getattr(self, name)} must be at least 1")
+                raise SettingError(f"{name}={getattr(self, name)} must be at least 1")
         if self.batch_rows < 2:
-            raise BenchmarkError(f"batch_rows={self.batch_rows} must be at least 2")
+            raise SettingError(f"batch_rows={self.batch_rows} must be at least 2")
         if not 0 < self.load <= 1:
-            raise BenchmarkError(f"load={self.load:g} must be a share of the measured rate, such as 0.8")
+            raise SettingError(f"load={self.load:g} must be a share of the measured rate, such as 0.8")
         if self.minutes < 0:
-            raise BenchmarkError(f"soak={self.minutes:g} must be minutes")
+            raise SettingError(f"soak={self.minutes:g} must be minutes")
 
     @property
     def timeout_seconds(self) -> float:

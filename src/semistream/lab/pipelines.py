@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from semistream.lab.options import counted
+
 if TYPE_CHECKING:
     from semistream.pipeline.decision import Decision
 
@@ -88,9 +90,8 @@ def retry(file: File) -> None:
     if done is None:
         print("no unmatched rows")
         return
-    print(
-        f"{done.counts['retried']:,} rows tried, {done.counts['enriched']:,} loaded, {done.counts['unmatched']:,} left"
-    )
+    counts = done.counts
+    print(f"{counted(counts['retried'], 'row')} tried, {counts['enriched']:,} loaded, {counts['unmatched']:,} left")
 
 
 def undo(
@@ -117,14 +118,18 @@ def reconcile(file: Path) -> None:
     if done is None:
         print("no shed rows")
         return
-    print(f"{done.counts['reconciled']:,} shed rows sent through the steps, {done.counts['enriched']:,} loaded")
+    print(
+        f"{counted(done.counts['reconciled'], 'shed row')} sent through the steps, {done.counts['enriched']:,} loaded"
+    )
 
 
 def _tell(decision: Decision) -> None:
     counts = decision.counts
     rate = counts["rows_in"] / max(1e-9, decision.seconds)
     others = ", ".join(f"{counts[name]:,} {name}" for name in counts if name != "rows_in" and counts[name])
-    print(f"batch {decision.writes.batch}: {counts['rows_in']:,} rows, {rate:,.0f} rows/s ({others})", flush=True)
+    print(
+        f"batch {decision.writes.batch}: {counted(counts['rows_in'], 'row')}, {rate:,.0f} rows/s ({others})", flush=True
+    )
 
 
 def _show(decision: Decision) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from semistream.errors import BenchmarkError, choose
+from semistream.errors import BenchmarkError, SettingError, choose
 from semistream.lab.cells import Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.environment import environment
@@ -98,9 +98,9 @@ class Settings:
         for name in ("rows", "repetitions", "batches", "warmup"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise BenchmarkError(f"{name}={value} must be at least 1")
+                raise SettingError(f"{name}={value} must be at least 1")
         if not self.batch_rows or min(self.batch_rows) < 2:
-            raise BenchmarkError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
+            raise SettingError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
 
     @property
     def command(self) -> str:

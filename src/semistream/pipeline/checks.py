@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from semistream.contracts import JoinPlan
-from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError
+from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError, meant
 from semistream.etl.dimension import Dimension
 from semistream.pipeline.columns import PREFIX
+from semistream.pipeline.expressions import columns_of
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
 from semistream.stores import MasterStore
 
@@ -36,7 +37,11 @@ class _Columns:
                 self.number, word, f"{name!r} is not known yet for members that are made; put this step before it"
             )
         if not self.more and name not in self.types:
-            raise StepError(self.number, word, f"there is no column {name!r} here; there are {list(self.types)}")
+            raise StepError(
+                self.number,
+                word,
+                f"there is no column {name!r} here; there are {list(self.types)}{meant(name, self.types)}",
+            )
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
         if name.lower().startswith(PREFIX):
@@ -58,11 +63,11 @@ def check_steps(steps: Sequence[Step], source: pa.Schema | None) -> None:
             _lookup(step, known)
         elif isinstance(step, Compute):
             for name, expression in step.columns.items():
-                for used in columns_of(expression, number, name):
+                for used in _used(expression, number, name):
                     known.need(used, name)
                 known.add(name, None, name)
         elif isinstance(step, Keep):
-            for used in columns_of(step.condition, number, "keep"):
+            for used in _used(step.condition, number, "keep"):
                 known.need(used, "keep")
         elif isinstance(step, Deduplicate):
             _deduplicate(step, known, steps, source)
@@ -101,7 +106,9 @@ def _lookup(step: Lookup, known: _Columns) -> None:
     chosen = step.columns if step.columns is not None else [name for name in store.schema.names if name not in keys]
     unknown = [name for name in (*chosen, *step.rename) if name not in store.schema.names]
     if unknown:
-        raise StepError(number, "columns", f"{step.store} has no column {unknown[0]!r}; it has {store.schema.names}")
+        like = meant(unknown[0], store.schema.names)
+        said = f"{step.store} has no column {unknown[0]!r}; it has {store.schema.names}{like}"
+        raise StepError(number, "columns", said)
     if step.as_of is not None:
         for word in ("valid_from", "valid_to"):
             name = getattr(step, word)
@@ -157,23 +164,11 @@ def _deduplicate(step: Deduplicate, known: _Columns, steps: Sequence[Step], sour
         )
 
 
-def columns_of(expression: str, number: int, word: str) -> list[str]:
-    """The columns that an expression in Spark SQL uses."""
+def _used(expression: str, number: int, word: str) -> list[str]:
     try:
-        import sqlglot
-        from sqlglot import expressions as sql
-        from sqlglot.errors import SqlglotError
-    except ImportError:
-        raise ArgumentError("a pipeline needs the package sqlglot; run: pip install 'semistream[pipeline]'") from None
-    try:
-        tree = sqlglot.parse_one(expression, dialect="spark")
-    except SqlglotError as error:
-        first = str(error).partition("\n")[0]
-        raise StepError(number, word, f"{expression!r} is no expression in Spark SQL: {first}") from error
-    lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
-    return list(
-        dict.fromkeys(one.parts[0].name for one in tree.find_all(sql.Column) if one.parts[0].name not in lambdas)
-    )
+        return columns_of(expression)
+    except ArgumentError as error:
+        raise StepError(number, word, str(error)) from error
 
 
 def check_required(required: Sequence[str], source: pa.Schema | None) -> None:

@@ -39,7 +39,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, PipelineFileError, SemistreamError, StepError
+from semistream.errors import (
+    ArgumentError,
+    PipelineFileError,
+    SemistreamError,
+    StepError,
+    is_address,
+    local_path,
+    meant,
+)
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
@@ -63,8 +71,11 @@ _TOP = (
 _STEPS = ("lookup", "assign_keys", "compute", "keep", "deduplicate", "select")
 _SINKS = ("delta", "postgres", "parquet")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
-_HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?")
-_KEY = re.compile(r"\s*(?:\"([^\"]+)\"|'([^']+)'|([\w-]+))\s*=")
+_NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
+_DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
+_HEADER = re.compile(rf"\s*(\[\[?)\s*{_DOTTED}\s*\]")
+_KEY = re.compile(rf"\s*{_DOTTED}\s*=")
+_PART = re.compile(r"\"([^\"]+)\"|'([^']+)'|([\w-]+)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -78,26 +89,40 @@ class _Lines:
     @staticmethod
     def of(path: Path, text: str) -> _Lines:
         found: dict[tuple[str, int, str], int] = {}
-        table, number, counts = "", 0, dict[str, int]()
+        counts: dict[str, int] = {}
+        header: list[str] = []
         for line, content in enumerate(text.splitlines(), 1):
-            if header := _HEADER.match(content):
-                table = header.group(1)
-                counts[table] = counts.get(table, -1) + 1
-                number = counts[table]
-                found[table, number, ""] = line
-            elif key := _KEY.match(content):
-                found.setdefault((table, number, next(part for part in key.groups() if part)), line)
+            if opened := _HEADER.match(content):
+                header = _parts(opened.group(2))
+                if opened.group(1) == "[[":
+                    counts[header[0]] = counts.get(header[0], -1) + 1
+                keys = []
+            elif setting := _KEY.match(content):
+                keys = _parts(setting.group(1))
+            else:
+                continue
+            table, *words = header + keys
+            found.setdefault(("", 0, table), line)
+            if header or len(keys) > 1:
+                for word in ("", *words):
+                    found.setdefault((table, counts.get(table, 0), word), line)
         return _Lines(path, found)
 
     def error(self, table: str, number: int, key: str, message: str) -> PipelineFileError:
-        line = self.found.get((table, number, key)) or self.found.get((table, number, ""))
+        places = ((table, number, key), (table, number, ""), ("", 0, table))
+        line = next((self.found[place] for place in places if place in self.found), None)
         where = f"{self.path}, line {line}" if line else str(self.path)
         return PipelineFileError(f"{where}: {message}")
 
 
+def _parts(name: str) -> list[str]:
+    """A dotted name of TOML in its parts."""
+    return [part.group(1) or part.group(2) or part.group(3) for part in _PART.finditer(name)]
+
+
 def load(path: str | os.PathLike[str]) -> Pipeline:
     """Read a file, check it completely, and return the pipeline."""
-    place = Path(path)
+    place = local_path("path", path)
     try:
         text = place.read_text(encoding="utf-8")
         body = tomllib.loads(text)
@@ -111,46 +136,62 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         if word not in body:
             raise PipelineFileError(f"{place} has no {word!r}; it needs source, sink and state")
     steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
-    table, sink = _sink(body["sink"], lines, place.parent / str(body["state"]))
+    state = _beside(body["state"], lines, "state")
+    table, sink = _sink(body["sink"], lines, state)
     settings: dict[str, Any] = {
         word: body[word]
         for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
         if word in body
     }
-    dimensions = {name: place.parent / str(store) for name, store in body.get("dimensions", {}).items()}
+    dimensions = {
+        name: _beside(store, lines, "dimensions", "dimensions", name)
+        for name, store in body.get("dimensions", {}).items()
+    }
     if "shed" in body:
         settings["shed"] = _shed(body["shed"], lines)
     read = _source(body["source"], lines)
     try:
-        made = Pipeline(
-            read, steps, sink, table=table, state=place.parent / body["state"], dimensions=dimensions, **settings
-        )
+        made = Pipeline(read, steps, sink, table=table, state=state, dimensions=dimensions, **settings)
         made.check()
     except StepError as error:
         word = error.word if error.word in body["step"][error.number] else next(iter(body["step"][error.number]))
         raise lines.error("step", error.number, word, error.message) from error
     except (SemistreamError, TypeError) as error:
-        word = next((word for word in _TOP if f"{word}=" in str(error)), "")
-        raise lines.error("", 0, word, str(error)) from error
+        raise lines.error("", 0, _named(error, _TOP), str(error)) from error
     return made
 
 
 def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: str, number: int, where: str) -> None:
     for word in body:
         if word not in words:
-            raise lines.error(table, number, word, f"{where} has no setting {word!r}; it has {', '.join(words)}")
+            said = f"{where} has no setting {word!r}; it has {', '.join(words)}{meant(word, words)}"
+            raise lines.error(table, number, word, said)
+
+
+def _named(error: Exception, words: tuple[str, ...]) -> str:
+    """The setting that a message is about: the first that it names."""
+    found = {match.group(1): -match.start() for match in re.finditer(r"(\w+)=", str(error)) if match.group(1) in words}
+    return max(found, key=lambda word: found[word], default="")
+
+
+def _beside(value: object, lines: _Lines, name: str, table: str = "", key: str = "") -> Path:
+    """A path as the file gives it: relative to the file, and never an address."""
+    try:
+        return lines.path.parent / local_path(name, value)
+    except SemistreamError as error:
+        raise lines.error(table, 0, key or name, str(error)) from error
 
 
 def _source(body: dict[str, Any], lines: _Lines) -> Source:
     given = dict(body)
     if "format" not in given:
         raise lines.error("source", 0, "", 'the source needs a format, such as format = "json"')
-    if "path" in given:
-        given["path"] = lines.path.parent / str(given["path"])
     try:
+        if "path" in given and not is_address(given["path"]):  # Spark may be able to read what we cannot
+            given["path"] = lines.path.parent / str(given["path"])
         return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
     except SemistreamError as error:
-        word = next((word for word in ("format", "path", "schema") if f"{word}=" in str(error)), "schema")
+        word = _named(error, tuple(body)) or "schema"
         raise lines.error("source", 0, word, str(error)) from error
 
 
@@ -158,14 +199,15 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     kinds = [word for word in body if word in _STEPS]
     if len(kinds) != 1:
         said = f"a step is one of {', '.join(_STEPS)}; this one " + (
-            f"is {' and '.join(kinds)}" if kinds else f"has {list(body)}"
+            f"is {' and '.join(kinds)}" if kinds else f"has {', '.join(body)}"
         )
+        said += "" if kinds else next((like for like in (meant(word, _STEPS) for word in body) if like), "")
         raise lines.error("step", number, "", said)
     kind, rest = kinds[0], dict(body)
     value = rest.pop(kind)
     makers: dict[str, Callable[..., Step]] = {
-        "lookup": lambda: lookup(lines.path.parent / str(value), **rest),
-        "assign_keys": lambda: assign_keys(lines.path.parent / str(value), **rest),
+        "lookup": lambda: lookup(lines.path.parent / local_path("lookup", value), **rest),
+        "assign_keys": lambda: assign_keys(lines.path.parent / local_path("assign_keys", value), **rest),
         "compute": lambda: compute(**_table(value)),
         "keep": lambda: keep(value),
         "deduplicate": lambda: deduplicate(*([value] if isinstance(value, str) else value), **rest),
@@ -179,7 +221,7 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     except TypeError as error:
         raise lines.error("step", number, kind, f"{kind}: {str(error).replace(kind + '() ', '')}") from error
     except SemistreamError as error:
-        word = next((word for word in words if f"{word}=" in str(error)), kind)
+        word = _named(error, words) or kind
         raise lines.error("step", number, word, str(error)) from error
 
 
@@ -193,7 +235,7 @@ def _shed(body: Any, lines: _Lines) -> Shed:
     try:
         return Shed(**given)
     except SemistreamError as error:
-        word = next((word for word in _SHED if f"{word}=" in str(error)), "strategy")
+        word = _named(error, _SHED) or "strategy"
         raise lines.error("shed", 0, word, str(error)) from error
 
 
@@ -206,7 +248,9 @@ def _table(value: Any) -> dict[str, Any]:
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
     kinds = [word for word in body if word in _SINKS]
     if len(kinds) != 1:
-        raise lines.error("sink", 0, "", f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"')
+        like = next((like for like in (meant(word, _SINKS) for word in body) if like), "")
+        said = f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"{like}'
+        raise lines.error("sink", 0, "", said)
     kind = kinds[0]
     _known(body, (kind, "table", *(("schema",) if kind == "postgres" else ())), lines, "sink", 0, f"a {kind} sink")
     if "table" not in body:
@@ -221,11 +265,11 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging
     if kind == "delta":
         from semistream.sinks.delta_tables import DeltaWarehouse
 
-        return DeltaWarehouse(lines.path.parent / where)
+        return DeltaWarehouse(lines.path.parent / local_path("delta", where))
     if kind == "parquet":
         from semistream.sinks.parquet import ParquetWarehouse
 
-        return ParquetWarehouse(lines.path.parent / where)
+        return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
     from semistream.sinks.postgres import PostgresWarehouse
 
     def value(match: re.Match[str]) -> str:

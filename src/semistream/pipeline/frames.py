@@ -53,8 +53,13 @@ _FOUND = "_ss_found"
 _FIRST = "_ss_first"
 
 
-def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> DataFrame:
-    """The source's rows with their routes: bad records are out of the way from the start."""
+def begun(
+    frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]] = ()
+) -> DataFrame:
+    """The source's rows with their routes: bad records are out of the way from the start, and so is what is ``unfit``.
+
+    Both are (condition, reason); see `limits`.
+    """
     # In SQL, not by functions: a batch is planned anew each time, and every call of a function is a trip to the JVM.
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType
@@ -77,6 +82,7 @@ def begun(frame: DataFrame, columns: list[str], required: tuple[str, ...]) -> Da
         short = f"CASE WHEN {long} THEN substring({name}, 1, {_SHOWN}) ELSE {name} END"
         plain = f"make_valid_utf8({short})" if text else short
         cut[item.name] = f"CASE WHEN {REASON} IS NULL THEN {name} ELSE {plain} END"
+    bad += unfit
     bad += [(f"{quoted(name)} IS NULL", f"{name} is NULL") for name in required]
     reason = F.lit(None).cast("string")
     for when, why in reversed(bad):
@@ -246,6 +252,13 @@ def kept(frame: DataFrame, step: Keep) -> DataFrame:
 
     holds = F.coalesce(F.expr(step.condition).cast("boolean"), F.lit(False))
     return _leave(frame, ~holds, FILTERED, F.lit(None).cast("string"))
+
+
+def fitting(frame: DataFrame, unfit: Sequence[tuple[str, str]]) -> DataFrame:
+    """Rows whose computed or looked up values the warehouse cannot keep leave."""
+    from pyspark.sql import functions as F
+
+    return _left(frame, [(F.expr(when), F.lit(QUARANTINE), F.lit(why)) for when, why in unfit])
 
 
 def _leave(frame: DataFrame, when: Column, route: str, reason: Column) -> DataFrame:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from semistream.budget import format_bytes, parse_bytes
 from semistream.contracts import JoinPlan
 from semistream.errors import MemoryBudgetError, SemistreamError
-from semistream.pipeline.steps import Deduplicate, Lookup, Step
+from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Step
 from semistream.planner.capacity import stream_schema
 from semistream.planner.choice import SPARK_CANDIDATES, choose_algorithm
 from semistream.stores import MasterStore
@@ -169,6 +169,11 @@ def described(steps: Sequence[Step], shares: Mapping[str, Share]) -> list[str]:
             )
         elif isinstance(step, Deduplicate):
             lines.append(f"deduplicate by {', '.join(step.key)}")
+        elif isinstance(step, Compute):
+            lines.extend(f"compute {name} = {expression}" for name, expression in step.columns.items())
+        elif isinstance(step, Keep):
+            lines.append(f"keep where {step.condition}")
         else:
-            lines.append(str(step))
+            renamed = (name if name == column else f"{name} = {column}" for name, column in step.columns.items())
+            lines.append(f"select {', '.join(renamed)}")
     return lines

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, StateError
+from semistream.errors import ArgumentError, StateError, local_path
 from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
 from semistream.pipeline.decision import Decision
@@ -85,13 +85,13 @@ class Pipeline:
         self.steps = list(steps)
         self.sink = sink
         self.table = table
-        check_state(Path(state))
-        self.state = Path(state).absolute()
+        self.state = local_path("state", state).absolute()
+        check_state(self.state)
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
         self.required = tuple(required)
         self.max_bad_rate = max_bad_rate
-        self.dimensions = {key: Path(value).absolute() for key, value in (dimensions or {}).items()}
+        self.dimensions = {key: local_path("dimensions", path).absolute() for key, path in (dimensions or {}).items()}
         self.trigger = trigger
         self.new_columns = new_columns
         self.shed = None if shed is None else checked(shed, own_place=False)
@@ -112,6 +112,11 @@ class Pipeline:
     def most_seconds(self) -> float:
         """How long a batch should take at most, where rows may be shed."""
         return MOST_SECONDS if self.trigger is None else seconds_of(self.trigger, "trigger")
+
+    @property
+    def log(self) -> Path:
+        """Where the stack of an error goes, and what a session prints that the pipeline started."""
+        return self.state / "run.log"
 
     def relief(self, source: Sequence[str], tasks: int) -> Relief | None:
         """What the workers must know to shed, if they do; ``source`` are the stream's columns."""
@@ -193,7 +198,7 @@ class Pipeline:
         ledger.open()
         try:
             self._check_checkpoint(ledger, replaces)
-            return Running(self, ledger, spark or _session(self.name), once=once, replaces=replaces, told=told)
+            return Running(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
         except BaseException:
             ledger.close()
             raise
@@ -243,7 +248,7 @@ class Pipeline:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
             self._check_checkpoint(ledger, None)
-            return work(Running(self, ledger, spark or _session(self.name), once=True, start=False))
+            return work(Running(self, ledger, spark or self._session(), once=True, start=False))
         finally:
             ledger.close()
 
@@ -271,8 +276,7 @@ class Pipeline:
         beside = 0 if self.shed is None else memory_of(self.shed, self.memory, tasks)[0]
         return divide(asked, self.memory - beside, tasks)
 
+    def _session(self) -> SparkSession:
+        from semistream.spark.session import local_session
 
-def _session(name: str) -> SparkSession:
-    from semistream.spark.session import local_session
-
-    return local_session(name, f"local[{os.cpu_count() or 2}]")
+        return local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SemistreamError, StateError
+from semistream.errors import ArgumentError
 from semistream.pipeline.batch import BATCHES, SIDE, Batches, Job
 from semistream.pipeline.checks import check_steps
 from semistream.pipeline.columns import PREFIX
@@ -25,7 +25,9 @@ from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, share_of
 from semistream.pipeline.shape import Mirrored, Shape, shaped
 from semistream.pipeline.sources import FILES, Source
+from semistream.pipeline.status import at_work
 from semistream.pipeline.steps import Deduplicate
+from semistream.pipeline.stopping import stopped
 from semistream.sinks import query_of
 from semistream.spark.frames import quoted
 
@@ -121,6 +123,7 @@ class Running:
             tasks=tasks,
             dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
             relief=pipeline.relief(self._originals, tasks),
+            limits=pipeline.sink.limits,
         )
         shape = shaped(shape, self._frame, self.ledger.root / "seen" if self._seen is not None else None)
         warehouse = pipeline.sink
@@ -191,7 +194,8 @@ class Running:
                 if self._source is not None:
                     check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 job = Job(BATCHES, number, self.pipeline.name, query)
-                self.last = self._batches.run(batch, job, share=self._share(number))
+                with at_work(self.ledger.root, f"batch {number}"):
+                    self.last = self._batches.run(batch, job, share=self._share(number))
             self._told(self.last)
         except BaseException as error:
             self.error = error  # Spark passes on only its text
@@ -209,7 +213,8 @@ class Running:
         query = query_of(self.pipeline.checkpoint)
         job = Job(SIDE, self.ledger.next_side(), self._app(SIDE, query), query)
         try:
-            self.last = self._batches.run(frame, job, again=again)
+            with at_work(self.ledger.root, f"rows {again or 'released'}"):
+                self.last = self._batches.run(frame, job, again=again)
         except BaseException as error:
             self.error = error
             raise
@@ -280,13 +285,7 @@ class Running:
         failure = self.query.exception()
         if failure is None or isinstance(self.error, _EndedError):
             return
-        if isinstance(self.error, SemistreamError):
-            raise self.error
-        if isinstance(self.error, OSError):
-            raise StateError(
-                f"{self.pipeline.name} stopped: {self.error}. No row is lost; see to the disk and start again"
-            ) from self.error
-        raise SemistreamError(f"{self.pipeline.name} stopped: {str(failure).strip()}") from failure
+        raise stopped(self.pipeline.name, self.error, failure, self.pipeline.log)
 
     def stop(self) -> None:
         """End the stream and give the state back."""

@@ -14,11 +14,13 @@ from semistream.pipeline import frames
 from semistream.pipeline.decision import Read
 from semistream.pipeline.held import EXPIRED, SINCE
 from semistream.pipeline.ledger import Ledger
+from semistream.pipeline.limits import as_text, beyond
 from semistream.pipeline.order import SEEN, Share
 from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import stage_of
 from semistream.pipeline.staging import Stage
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
+from semistream.sinks.warehouse import Limits
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import reported
 from semistream.stores import MasterStore
@@ -71,6 +73,7 @@ class Shape:
     shed: pa.Schema | None = None
     quarantine: pa.Schema = QUARANTINE
     hidden: dict[str, pa.DataType] = field(default_factory=dict)  # types of the columns beside a row
+    limits: Limits = field(default_factory=Limits)  # of what the warehouse's columns keep
     many: bool = False  # may a lookup give several rows for one?
     stores: dict[str, MasterStore] = field(default_factory=dict)  # opened, at the versions that a batch reads
 
@@ -165,7 +168,9 @@ class Shape:
             frame = frame.withColumn(names.IDENTITY, F.monotonically_increasing_id())
         if self.weight is not None:  # rows that were held before there were weights have none
             frame = frame.withColumn(self.weight, F.coalesce(F.col(quoted(self.weight)), F.lit(1.0)))
-        frame = frames.shed(frames.begun(frame, self.original, self.required))
+        kept = self._kept
+        unfit = beyond(frame.schema, [name for name in self.original if name in kept], self.limits)
+        frame = frames.shed(frames.begun(frame, self.original, self.required, unfit))
         side_by_side: list[frames.Numbered] = []
         for number, step in enumerate(self.steps):
             if isinstance(step, Lookup):
@@ -183,7 +188,15 @@ class Shape:
                 frame = frames.computed(frame, step)
             elif isinstance(step, Keep):
                 frame = frames.kept(frame, step)
-        return frames.looked_up(frame, side_by_side, self.tasks, reports)
+        frame = frames.looked_up(frame, side_by_side, self.tasks, reports)
+        return frames.fitting(frame, beyond(frame.schema, kept - set(self.original), self.limits))
+
+    @property
+    def _kept(self) -> set[str]:
+        """Columns that some table of the warehouse gets, those of members that are made among them."""
+        aside = self.original if self.unmatched is not None or self.shed is not None else []
+        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.on]
+        return {*self.taken.values(), *aside, *members}
 
     def computed(
         self,
@@ -202,10 +215,11 @@ class Shape:
         record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
         if names.BROKEN in frame.columns:
             record = f"coalesce({names.BROKEN}, {record})"
-        told = {names.RECORD: f"substring({record}, 1, {frames.MOST_FIELD_BYTES})"}
+        told = {names.RECORD: as_text(f"substring({record}, 1, {frames.MOST_FIELD_BYTES})", self.limits)}
         if names.SOURCE in frame.columns:
             told[names.SOURCE] = names.SOURCE
-        wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in told]
+        wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, names.REASON)]
+        wanted.append(f"{as_text(names.REASON, self.limits)} AS {names.REASON}")
         bad = f"{names.ROUTE} = '{names.QUARANTINE}'"
         frame = frame.selectExpr(
             *wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()]

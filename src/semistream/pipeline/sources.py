@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import ArgumentError, SchemaError, choose, is_address, local_path, meant
 from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
 from semistream.workloads import WORKLOADS
 
@@ -38,6 +38,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_OURS = ("mode", "columnnameofcorruptrecord", "badrecordspath")  # Spark does not tell upper from lower case
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KAFKA = pa.schema(
     {
@@ -57,7 +58,7 @@ class Source:
     """A declared source; see `source`."""
 
     format: str
-    path: Path | None = None
+    path: Path | str | None = None  # text where it is an address that Spark reads
     schema: pa.Schema | None = None
     options: dict[str, str] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class Source:
         if self.schema is not None:
             return self.schema
         if self.format == "parquet":
-            assert self.path is not None
+            assert isinstance(self.path, Path)
             return pq.read_schema(_first_file(self.path, "parquet"))
         if self.format == "rate":
             return pa.schema({"timestamp": pa.timestamp("us", tz="UTC"), "value": pa.int64()})
@@ -74,6 +75,7 @@ class Source:
 
     def read(self, spark: SparkSession) -> DataFrame:
         """The stream, with the name of each row's file and, for text, the records that cannot be read."""
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
@@ -97,7 +99,12 @@ class Source:
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", BROKEN)
         if self.format == "csv":
             reader = reader.option("header", self.options.get("header", "true")).option("enforceSchema", "false")
-        frame = reader.schema(ddl).load(str(self.path))
+        try:
+            frame = reader.schema(ddl).load(str(self.path))
+        except (PySparkException, Py4JJavaError) as error:
+            if isinstance(self.path, Path):
+                raise
+            raise ArgumentError(f"path={self.path!r} cannot be read: {_first_line(error)}") from error
         return frame.select("*", F.col("_metadata.file_path").alias(SOURCE))
 
 
@@ -114,20 +121,44 @@ def source(
     ``options`` are Spark's, such as ``maxFilesPerTrigger=10``.
     """
     choose("format", format, FORMATS)
+    where: Path | str | None = None
     if format in FILES:
         if path is None:
             raise ArgumentError(f"format={format!r} needs path=, the directory in which the files arrive")
-        if not Path(path).is_dir():
+        where = _place(path, format)
+        if isinstance(where, Path) and not where.is_dir():
             raise ArgumentError(f"path={str(path)!r} is no directory; make it first, files may arrive later")
         if schema is None and format != "parquet":
             raise ArgumentError(f"format={format!r} needs schema=, the columns and their types, as {{'id': 'bigint'}}")
     elif path is not None:
         raise ArgumentError(f"format={format!r} reads no files; leave path= out")
+    elif schema is not None:
+        raise ArgumentError(
+            f"schema= is used by {', '.join(FILES)} only, and format={format!r} has columns of its own; leave it out"
+            + (" and read the value in compute, by from_json" if format == "kafka" else "")
+        )
+    for name, value in options.items():
+        if format in FILES and name.lower() in _OURS:
+            raise ArgumentError(f"{name}={value!r}: records that cannot be read go to quarantine; leave it out")
     columns = schema if schema is None or isinstance(schema, pa.Schema) else declared_schema(schema)
     if columns is not None:
         check_names(columns.names)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return Source(format, None if path is None else Path(path).absolute(), columns, texts)
+    return Source(format, where, columns, texts)
+
+
+def _place(path: str | os.PathLike[str], kind: str) -> Path | str:
+    """A directory of this host, or an address that Spark may have a file system for."""
+    if not is_address(path) or str(path).startswith("file:"):
+        return local_path("path", path).absolute()
+    if kind == "parquet":
+        raise ArgumentError(
+            f"path={str(path)!r}: the columns of remote Parquet files cannot be checked; give a local path, or a "
+            "streaming DataFrame as source="
+        )
+    if "://" not in str(path):
+        raise ArgumentError(f"path={str(path)!r} is no address; give it as text, such as 's3a://bucket/sales'")
+    return str(path)
 
 
 def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
@@ -145,7 +176,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
         return pa.decimal128(int(found.group(1)), int(found.group(2)))
     if text not in _TYPES:
         raise SchemaError(
-            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or decimal(p,s)"
+            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or "
+            f"decimal(p,s){meant(kind, _TYPES)}"
         )
     return _TYPES[text]
 
@@ -180,8 +212,14 @@ def _first_file(path: Path, ending: str) -> Path:
     return found[0]
 
 
+def _first_line(error: Exception) -> str:
+    """What went wrong, without the stack: Py4J has it in the second line."""
+    lines = str(error).splitlines()
+    return next((line.lstrip(": ") for line in lines if not line.startswith("An error occurred")), "unknown")
+
+
 def _cannot_load(kind: str, error: Exception) -> str:
-    first = str(error).partition("\n")[0]
+    first = _first_line(error)
     if kind == "kafka":
         return (
             "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's version "

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +18,29 @@ from semistream.pipeline.ledger import Ledger
 from semistream.stores.manifest import Manifest
 
 _RECENT = 10
+_AT_WORK = "working.json"
+
+
+@contextmanager
+def at_work(state: Path, what: str) -> Iterator[None]:
+    """Says, while it lasts, what the pipeline works on and since when; what a crash leaves is told by the lock."""
+    path = state / _AT_WORK
+    draft = state / f".{_AT_WORK}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump({"what": what, "since": time.time()}, file)
+    draft.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _works_on(state: Path) -> tuple[str, float] | None:
+    try:
+        found = json.loads((state / _AT_WORK).read_text(encoding="utf-8"))
+        return str(found["what"]), float(found["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # nothing, or half of it
 
 
 @dataclass(frozen=True)
@@ -23,23 +50,34 @@ class Status:
     name: str
     running: bool
     batches: int
-    last: Decision
+    last: Decision | None
     recent: list[Decision]
     behind: dict[str, int]  # versions of each master that have come since
+    works_on: tuple[str, float] | None = None  # and since when
 
     @property
     def rows_per_second(self) -> float:
         """Rows that came in over the time their batches took, of the last batches."""
         return sum(one.counts["rows_in"] for one in self.recent) / max(1e-9, sum(one.seconds for one in self.recent))
 
-    def lines(self) -> list[tuple[str, str]]:
+    def lines(self, now: float | None = None) -> list[tuple[str, str]]:
         """For people."""
-        last, totals = self.last, self.last.totals
-        ago = time.time() - last.decided_at
+        last, now = self.last, time.time() if now is None else now
+        state = "running" if self.running else "stopped"
+        if self.running and self.works_on is not None:
+            what, since = self.works_on
+            clock = time.strftime("%H:%M:%S UTC", time.gmtime(since))
+            state = f"running: {what} since {clock}, for {max(0.0, now - since):,.0f} s"
+        elif self.running:
+            state = "running: it waits for rows"
+        if last is None:
+            return [("state", state), ("batches", "0, none is loaded yet")]
+        totals = last.totals
         held = sum(segment.bytes for segment in last.held)
+        ago, rows = now - last.decided_at, last.counts["rows_in"]
         lines = [
-            ("state", "running" if self.running else "stopped"),
-            ("batches", f"{self.batches:,}, the last {ago:,.0f} s ago with {last.counts['rows_in']:,} rows"),
+            ("state", state),
+            ("batches", f"{self.batches:,}, the last was loaded {ago:,.0f} s ago with {rows:,} rows"),
             ("rate", f"{self.rows_per_second:,.0f} rows/s while batches run"),
             *((name.replace("_", " "), f"{totals.get(name, 0):,}") for name in ("rows_in", *WENT)),
         ]
@@ -60,13 +98,15 @@ def status_of(state: Path, name: str, stores: dict[str, Path]) -> Status:
     """Read the ledger of a pipeline."""
     ledger = Ledger(state, name)
     newest, number = ledger.newest(), ledger.last(BATCHES)
-    if newest is None:
+    running = ledger.locked
+    working = _works_on(state) if running else None
+    if newest is None and not running:
         raise StateError(f"{name!r} has loaded nothing yet; there is no batch in {state}")
     numbers = range(max(0, (number or 0) - _RECENT + 1), (number or 0) + 1)
     recent = [one for one in (ledger.decided(BATCHES, n) for n in numbers) if one is not None]
     behind = {
         key: Manifest.versions(path)[-1] - newest.masters[key]
         for key, path in stores.items()
-        if key in newest.masters and Manifest.versions(path)
+        if newest is not None and key in newest.masters and Manifest.versions(path)
     }
-    return Status(name, ledger.locked, 0 if number is None else number + 1, newest, recent, behind)
+    return Status(name, running, 0 if number is None else number + 1, newest, recent, behind, working)

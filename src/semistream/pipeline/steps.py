@@ -13,7 +13,7 @@ from typing import Any
 
 from semistream.budget import parse_bytes
 from semistream.contracts import key_mapping
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError, choose, local_path
 from semistream.joins import JOINS
 from semistream.spark.pins import refresh_seconds
 
@@ -134,12 +134,13 @@ def lookup(
     if as_of is not None and on_miss == "infer":
         raise ArgumentError("on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of=")
     seconds_of(hold_for, "hold_for")
+    place = local_path("store", store).absolute()
     return Lookup(
-        store=Path(store).absolute(),
+        store=place,
         on=key_mapping(on),
         columns=None if columns is None else tuple(columns),
         rename=dict(rename or {}),
-        name=name or Path(store).name,
+        name=name or place.name,
         on_miss=on_miss,
         on_null=on_null,
         defaults=dict(defaults or {}),
@@ -180,13 +181,14 @@ def assign_keys(
         raise ArgumentError(f"unknown_key={unknown_key!r} must be a whole number, such as -1")
     if infer_members and as_of is not None:
         raise ArgumentError("infer_members=True makes members of no time; leave as_of= or infer_members= out")
-    surrogate = Dimension.open(dimension).shape.surrogate
+    place = local_path("dimension", dimension).absolute()
+    surrogate = Dimension.open(place).shape.surrogate
     return Lookup(
-        store=Path(dimension).absolute(),
+        store=place,
         on=key_mapping(on),
         columns=(surrogate, *columns),
         rename={} if into is None else {surrogate: into},
-        name=name or Path(dimension).name,
+        name=name or place.name,
         on_miss="infer" if infer_members else "null",
         defaults={} if infer_members else {surrogate: unknown_key},
         as_of=as_of,

@@ -12,13 +12,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError, choose, local_path
 from semistream.etl import Applied, Changes, Dimension, apply_changes
 from semistream.etl.change_rows import OP, write_rejects
 from semistream.etl.debezium import debezium_changes
@@ -55,14 +54,14 @@ class StoreSink:
         rejects: str | os.PathLike[str] | None = None,
         max_bad_rate: float = 0.0,
     ) -> None:
-        self.path = Path(store).absolute()
+        self.path = local_path("store", store).absolute()
         self.app = app
         self.format = choose("format", format, FORMATS)
         self.op = op
         self.order = order
         self.value = value
         self.effective = effective
-        self.rejects = None if rejects is None else Path(rejects).absolute()
+        self.rejects = None if rejects is None else local_path("rejects", rejects).absolute()
         self.max_bad_rate = max_bad_rate
         self.last: Applied | None = None
         self.seconds_behind: float | None = None  # of the newest change, when it could be looked up

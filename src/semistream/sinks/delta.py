@@ -22,7 +22,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ class DeltaSink:
         check_app(app)
         self.path = local_path("path", path)
         self.app = app
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.checkpoint = None if checkpoint is None else local_path("checkpoint", checkpoint)
         self.written = 0
         self.skipped = 0
         self._stream = Stream(
@@ -115,7 +114,7 @@ class DeltaSink:
 
 def query_of(checkpoint: str | os.PathLike[str]) -> str:
     """The id of the query that a checkpoint belongs to; Spark writes it there when the query first starts."""
-    file = Path(checkpoint) / "metadata"
+    file = local_path("checkpoint", checkpoint) / "metadata"
     try:
         return str(uuid.UUID(str(json.loads(file.read_text(encoding="utf-8"))["id"])))
     except FileNotFoundError:

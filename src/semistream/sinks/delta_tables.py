@@ -39,6 +39,7 @@ from semistream.sinks._schemas import check_new_columns, check_schema, stored_sc
 from semistream.sinks.warehouse import (
     RESERVED,
     BatchWrites,
+    Limits,
     Write,
     changed_keys,
     directory_name,
@@ -55,6 +56,8 @@ _LEDGER_SCHEMA = pa.schema([("batch", pa.int64())])  # it has no rows: its log h
 
 class DeltaWarehouse:
     """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
+
+    limits = Limits()
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
         self.root = local_path("root", root).absolute()

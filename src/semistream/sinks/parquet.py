@@ -37,6 +37,7 @@ from semistream.sinks._parquet_log import EMPTY, Content, State, load, publish
 from semistream.sinks._schemas import check_new_columns, check_schema, stored_schema, types_of
 from semistream.sinks.warehouse import (
     BatchWrites,
+    Limits,
     StagedFile,
     changed_keys,
     decode_schema,
@@ -52,6 +53,8 @@ _TRIES = 20  # another stream's commit takes milliseconds
 
 class ParquetWarehouse:
     """Parquet tables under the directory ``root``. ``evolve`` lets `prepare` add columns to a table."""
+
+    limits = Limits()
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
         self.root = local_path("root", root).absolute()
@@ -232,13 +235,14 @@ class ParquetWarehouse:
 
 def read(path: str | os.PathLike[str]) -> pa.Table:
     """All rows of the table in the directory ``path``, as the newest manifest of its warehouse has them."""
-    return _read_table(Path(path).parent, load(Path(path).parent), Path(path).name)
+    place = local_path("path", path)
+    return _read_table(place.parent, load(place.parent), place.name)
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
     """The files that make up the table in the directory ``path`` now, for any reader of Parquet."""
-    root = Path(path).parent
-    return [Path(path) / file.path for file in _content(root, load(root), Path(path).name).files]
+    place = local_path("path", path)
+    return [place / file.path for file in _content(place.parent, load(place.parent), place.name).files]
 
 
 def _table_name(table: str) -> str:

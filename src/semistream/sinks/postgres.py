@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream.errors import local_path
 from semistream.failpoints import reach
 from semistream.sinks import MissingBatchesError, SinkError, StaleWriterError
 from semistream.sinks._marks import (
@@ -35,7 +36,7 @@ from semistream.sinks._postgres_session import Server, Session, literal, names
 from semistream.sinks._postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
 from semistream.sinks._postgres_types import arrow_type, check_name, sql_types
 from semistream.sinks._schemas import check_new_columns, check_schema
-from semistream.sinks.warehouse import RESERVED, BatchWrites, Write, changed_keys, inside, made, staged_path
+from semistream.sinks.warehouse import RESERVED, BatchWrites, Limits, Write, changed_keys, inside, made, staged_path
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -51,6 +52,9 @@ class PostgresWarehouse:
     ``evolve`` lets `prepare` add columns to a table.
     """
 
+    # What COPY reads as text: other years have no form that both sides know, and a field takes a part of 1 GB.
+    limits = Limits(years=(1, 9999), nul=False, field_bytes=1 << 28)
+
     def __init__(
         self,
         address: str,
@@ -61,7 +65,7 @@ class PostgresWarehouse:
         connect_tries: int = 5,
     ) -> None:
         self.schema = check_name("schema", schema)
-        self.staging = Path(staging).absolute()
+        self.staging = local_path("staging", staging).absolute()
         self.evolve = evolve
         self._server = Server(address, connect_tries)
         self._streams = Streams(self.describe())

@@ -31,6 +31,7 @@ from semistream.errors import (
     SheddingError,
     StoreNotFoundError,
     UnmatchedRowError,
+    local_path,
 )
 from semistream.planner.choice import choose_algorithm
 from semistream.shedding._log import ShedPart, batches_in, decoded, read_part, read_rows
@@ -73,12 +74,14 @@ def reconcile(
     rows were changed after ``enrich`` too. ``remove`` deletes the files of batches that the table holds. Weights of
     rows that are loaded here are 0: sums with weights stay estimates of all rows, sums without become exact.
     """
-    root = Path(shed)
+    root, target = local_path("shed", shed), local_path("table", table)
+    master = None if master is None else local_path("master", master)
+    read_to = None if checkpoint is None else local_path("checkpoint", checkpoint)
     if not root.is_dir():
         raise ArgumentError(f"there is no directory {root}; give the one that Shed(to=...) named")
     found = batches_in(root)
     parts = {batch: [read_part(path) for path in paths] for batch, paths in found.items()}
-    waiting = _waiting(parts, None if checkpoint is None else Path(checkpoint))
+    waiting = _waiting(parts, read_to)
     ready = [batch for batch in parts if batch not in waiting]
     sinks: dict[str, DeltaSink] = {}
     rows = 0
@@ -86,9 +89,9 @@ def reconcile(
         some = [part for part in parts[batch] if part.rows]
         if some:
             query = _one_query(some)
-            sink = sinks.setdefault(query, DeltaSink(table, f"shed-{query}"))
+            sink = sinks.setdefault(query, DeltaSink(target, f"shed-{query}"))
             before = sink.written
-            load = _Load(some, master, memory, Path(table), transform, latest=latest)
+            load = _Load(some, master, memory, target, transform, latest=latest)
             sink.load(load, batch, query, gaps=True)
             rows += sum(part.rows for part in some) * (sink.written - before)
         if progress is not None:

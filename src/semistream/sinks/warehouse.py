@@ -38,6 +38,15 @@ RESERVED = "_semistream"  # tables of our own begin with it
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What the columns of a warehouse can keep; rows beyond it go to a pipeline's quarantine."""
+
+    years: tuple[int, int] | None = None  # of dates and times, both included
+    nul: bool = True  # may a text hold a NUL, and bytes that are no UTF-8?
+    field_bytes: int | None = None  # of a text or of bytes
+
+
+@dataclass(frozen=True)
 class StagedFile:
     """A Parquet file that a task wrote, not yet visible; its path may be relative to `Warehouse.place`."""
 
@@ -116,6 +125,10 @@ class BatchWrites:
 
 class Warehouse(Protocol):
     """Tables that take each batch of a stream exactly once."""
+
+    @property
+    def limits(self) -> Limits:
+        """What its columns can keep."""
 
     def place(self, table: str) -> Path:
         """The local directory into which tasks write the Parquet files for a table (see `stage`)."""

@@ -11,10 +11,9 @@ import logging
 import os
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, local_path
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -35,15 +34,14 @@ class Metrics:
     def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
         if not hasattr(spark, "streams"):
             raise ArgumentError(f"spark={spark!r} is not a SparkSession")
-        if run_log is not None and not Path(run_log).parent.is_dir():
-            raise ArgumentError(
-                f"run_log={str(run_log)!r}: there is no directory {Path(run_log).parent}; make it first"
-            )
+        log = None if run_log is None else local_path("run_log", run_log)
+        if log is not None and not log.parent.is_dir():
+            raise ArgumentError(f"run_log={str(run_log)!r}: there is no directory {log.parent}; make it first")
         self.last = Stats()
         self.total = Stats()
         self.batches = 0
         self.problem: Exception | None = None
-        self._run_log = Path(run_log) if run_log is not None else None
+        self._run_log = log
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._observations: list[Observation] = []

@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream import failpoints
-from semistream.errors import ArgumentError, StoreNotFoundError
+from semistream.errors import ArgumentError, StoreNotFoundError, local_path
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stores import device as devices
@@ -55,7 +54,7 @@ class MasterStore:
         opened: Iterable[Segment] = (),
     ) -> None:
         """``opened`` are segments that need not be opened again: those of the version before."""
-        self.path = Path(path)
+        self.path = local_path("path", path)
         self.manifest = manifest
         self.direct = direct
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
@@ -74,13 +73,14 @@ class MasterStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
         """Open a version of a store, by default the newest. ``direct=True`` reads past the page cache (O_DIRECT)."""
+        root = local_path("path", path)
         while True:
-            manifest = Manifest.load(Path(path), version)
+            manifest = Manifest.load(root, version)
             failpoints.reach("store.loaded")
             try:
-                return cls(path, manifest, direct=direct)
+                return cls(root, manifest, direct=direct)
             except StoreNotFoundError:
-                if manifest.version in Manifest.versions(Path(path)):
+                if manifest.version in Manifest.versions(root):
                     raise  # no vacuum has removed the version since
 
     @classmethod
@@ -108,7 +108,7 @@ class MasterStore:
 
         return building.build(
             source,
-            Path(path),
+            local_path("path", path),
             key=list(key) if isinstance(key, Sequence) and not isinstance(key, str) else [key],
             columns=None if columns is None else list(columns),
             page_bytes=page_bytes,

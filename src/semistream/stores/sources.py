@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from semistream.errors import ArgumentError, SchemaError
+from semistream.errors import ArgumentError, SchemaError, local_path
 
 _BATCH_ROWS = 1 << 16
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv", ".arrow": "ipc", ".feather": "ipc"}
@@ -34,7 +34,7 @@ def is_spark(source: object) -> bool:
 def open_source(source: object, columns: list[str] | None) -> Source:
     """Parquet, CSV or Arrow files, Arrow tables or batches, pandas, Polars: anything that can be turned into Arrow."""
     if isinstance(source, str | os.PathLike):
-        return _files(Path(source), columns)
+        return _files(local_path("source", source), columns)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError, choose, local_path
 from semistream.workloads.contract import Workload, slices
 from semistream.workloads.json_lines import json_lines
 from semistream.workloads.registry import settings
@@ -55,7 +55,7 @@ def write_workload(
         raise ArgumentError(
             f"stream_rows={stream_rows:,}: the stream of this workload has {workload.stream_rows:,} rows"
         )
-    directory = Path(directory)
+    directory = local_path("directory", directory)
     _make_room(directory, replace=replace)
     parts = (("master", workload.master_slice, workload.master_rows), ("stream", workload.stream, stream_rows))
     for part, read, rows in parts:
@@ -68,7 +68,7 @@ def _make_room(directory: Path, *, replace: bool) -> None:
     ours = [directory / name for name in ("master", "stream", "workload.json")]
     there = [path for path in ours if path.exists()]
     if there and not replace:
-        raise ArgumentError(f"{there[0]} is there already; give another directory, or replace=True (--replace)")
+        raise ArgumentError(f"{there[0]} is there already; give another directory, or replace=True")
     for path in there:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     directory.mkdir(parents=True, exist_ok=True)

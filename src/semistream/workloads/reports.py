@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.errors import SchemaError
+from semistream.errors import SchemaError, local_path
 from semistream.workloads._random import Numbers
 
 _BLOCK_LINES = 1 << 16
@@ -85,7 +85,7 @@ def report_schema(edition: str) -> pa.Schema:
 
 def read_reports(path: str | Path) -> Iterator[pa.RecordBatch]:
     """The reports of a file, of either edition, plain or gzipped; a damaged line is an error that names it."""
-    path = Path(path)
+    path = local_path("path", path)
     with _opened(path) as file:
         head = file.read(max(_WIDTHS) + 2)
         if not head:
@@ -111,7 +111,7 @@ def read_reports(path: str | Path) -> Iterator[pa.RecordBatch]:
 
 def write_reports(batches: Iterable[pa.RecordBatch], path: str | Path) -> int:
     """Write reports as a file of their edition; the number of lines. The file bears its name once it is complete."""
-    path, lines = Path(path), 0
+    path, lines = local_path("path", path), 0
     draft = path.with_name(f".{path.name}.part")
     with draft.open("wb") as file:
         for batch in batches:

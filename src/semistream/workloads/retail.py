@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, local_path
 from semistream.workloads._random import Numbers, random_bits
 from semistream.workloads.contract import BATCH_ROWS, check_range, slices
 
@@ -177,7 +177,7 @@ class RetailWorkload:
 
 def write_master(path: str | os.PathLike[str], shop: RetailWorkload) -> Path:
     """All products as one Parquet file."""
-    path = Path(path)
+    path = local_path("path", path)
     with pq.ParquetWriter(path, PRODUCT_SCHEMA) as writer:
         for batch in shop.master():
             writer.write_batch(batch)
@@ -189,7 +189,7 @@ def write_files(batches: Iterable[pa.RecordBatch], directory: str | os.PathLike[
 
     The caller sets the pace, since the next file is written when it is asked for.
     """
-    directory = Path(directory)
+    directory = local_path("directory", directory)
     directory.mkdir(parents=True, exist_ok=True)
     for number, batch in enumerate(batches):
         path = directory / f"sales-{number:06}.parquet"

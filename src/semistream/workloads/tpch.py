@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError, choose, local_path
 from semistream.workloads.contract import BATCH_ROWS, slices
 from semistream.workloads.tpch_tables import Table, make_table
 
@@ -99,7 +99,7 @@ class TpchWorkload:
 
     @property
     def _place(self) -> Path:
-        return Path(self.directory) / f"sf{self.scale_factor:g}"
+        return local_path("directory", self.directory) / f"sf{self.scale_factor:g}"
 
     @cached_property
     def _master(self) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from semistream.errors import BenchmarkError, choose
+from semistream.errors import SettingError, choose
 from semistream.lab.cells import Cell
 from semistream.lab.papers import SUITES
 from semistream.lab.papers.figures import Figure, Scale, places_of
@@ -32,9 +32,9 @@ class LabRun:
         choose("SUITE", self.suite, tuple(SUITES))
         choose("scale", self.scale, ("quick", "full"))
         if self.repetitions < 1:
-            raise BenchmarkError(f"--repetitions {self.repetitions} must be at least 1")
+            raise SettingError(f"--repetitions {self.repetitions} must be at least 1")
         if self.rows is not None and self.rows < 1000:
-            raise BenchmarkError(f"--rows {self.rows} must be at least 1000")
+            raise SettingError(f"--rows {self.rows} must be at least 1000")
         known = tuple(figure.name for figure in SUITES[self.suite].figures(self._scale()))
         for name in self.figures:
             choose("--figures", name, known)

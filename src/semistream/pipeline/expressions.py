@@ -1,0 +1,130 @@
+"""Expressions in Spark SQL: which columns they use, and what they must not do.
+
+An expression makes one value of one row. What makes several rows of one, or needs other rows, would lose rows or make
+up new ones, and what calls Java runs code: all three are refused by name, before Spark starts. The names are those of
+Spark's registry of functions (a test compares them); what the parser knows to be of that kind is refused too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+from semistream.errors import ArgumentError
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+GENERATORS = _names(
+    """
+    explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack variant_explode
+    variant_explode_outer window session_window
+    """
+)
+WINDOWS = _names(
+    """
+    counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
+    """
+)
+AGGREGATES = _names(
+    """
+    any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
+    approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg
+    bool_and bool_or collect_list collect_set collect_union corr count count_if count_min_sketch covar_pop
+    covar_samp every first first_value grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg
+    kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double
+    kll_sketch_agg_float kurtosis last last_value listagg max max_by mean measure median min min_by mode
+    percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept
+    regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev stddev_pop stddev_samp string_agg sum
+    theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum schema_of_variant_agg
+    tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double
+    tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance
+    """
+)
+CODE = frozenset(("reflect", "java_method", "try_reflect"))
+PARSERS = frozenset(("from_json", "from_csv", "from_xml", "from_avro"))  # NULLs for what they cannot read
+_REFUSED = (
+    (GENERATORS, "makes several rows of one, and every input row is counted once; split the records before the source"),
+    (WINDOWS, "needs other rows, and an expression sees one"),
+    (AGGREGATES, "needs other rows, and an expression sees one; aggregate in the warehouse"),
+    (CODE, "calls Java, and an expression computes values only; use a function of Spark SQL"),
+)
+
+
+def columns_of(expression: str) -> list[str]:
+    """The columns that an expression uses; an error when it is none, or does more than it may.
+
+    >>> columns_of("quantity * price")
+    ['quantity', 'price']
+    """
+    for name in _functions(expression):
+        for names, reason in _REFUSED:
+            if name in names:
+                raise ArgumentError(f"{expression!r}: {name} {reason}")
+    sql, tree = _sqlglot().expressions, _parsed(expression)
+    for kinds, reason in (
+        ((sql.Query, sql.Subquery), "a query needs other rows, and an expression sees one; use a lookup"),
+        ((sql.Window, sql.AggFunc), "a window or an aggregate needs other rows, and an expression sees one"),
+        ((sql.UDTF,), "it makes several rows of one, and every input row is counted once"),
+    ):
+        if tree.find(*kinds) is not None:
+            raise ArgumentError(f"{expression!r}: {reason}")
+    _check_parsers(expression, tree)
+    lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
+    used = (one.parts[0].name for one in tree.find_all(sql.Column))
+    return list(dict.fromkeys(name for name in used if name not in lambdas))
+
+
+def _check_parsers(expression: str, tree: Any) -> None:
+    """A parser of records must be told what becomes of those that it cannot read."""
+    found = [name for name in _functions(expression) if name in PARSERS]
+    said = any(text.name.lower() == "mode" for text in tree.find_all(_sqlglot().expressions.Literal))
+    if found and not said:
+        raise ArgumentError(
+            f"{expression!r}: {found[0]} gives NULLs for a record that it cannot read. Say that this may be, by "
+            "map('mode', 'PERMISSIVE') as its last argument, or let the run stop, by map('mode', 'FAILFAST')"
+        )
+
+
+def _parsed(expression: str) -> Any:
+    sqlglot = _sqlglot()
+    try:
+        trees = sqlglot.parse(expression, dialect="spark")
+    except (sqlglot.errors.SqlglotError, LookupError, TypeError, AttributeError) as error:
+        raise _no_expression(expression, error) from error
+    if len(trees) != 1 or not isinstance(trees[0], sqlglot.expressions.Condition | sqlglot.expressions.Query):
+        raise ArgumentError(f"{expression!r} is no expression in Spark SQL: it is a statement, or several")
+    return trees[0]
+
+
+def _functions(expression: str) -> list[str]:
+    """The names of the functions that are called, as they are written."""
+    try:
+        tokens = _sqlglot().tokenize(expression, read="spark")
+    except _sqlglot().errors.SqlglotError as error:
+        raise _no_expression(expression, error) from error
+    pairs = itertools.pairwise(tokens)
+    return [one.text.lower() for one, after in pairs if after.text == "(" and one.token_type.name != "STRING"]
+
+
+def _no_expression(expression: str, error: Exception) -> ArgumentError:
+    """The parser speaks of its own classes; where it stopped is what helps."""
+    if not isinstance(error, _sqlglot().errors.SqlglotError):
+        where = "a function has too few arguments"
+    elif found := getattr(error, "errors", None):
+        where = f"it cannot be understood near {found[0]['highlight']!r}"
+    else:
+        where = "a quote is not closed"
+    return ArgumentError(f"{expression!r} is no expression in Spark SQL: {where}")
+
+
+@cache
+def _sqlglot() -> Any:
+    try:
+        import sqlglot
+    except ImportError:
+        raise ArgumentError("a pipeline needs the package sqlglot; run: pip install 'semistream[pipeline]'") from None
+    return sqlglot
