@@ -66,7 +66,7 @@ def test_what_it_prints_and_what_it_keeps_to_itself(shop: Shop, postgres: str) -
     shop.arrive(0, [sale(1), sale(2), "poison"])
     os.utime(shop.incoming / "0000.json", (1, 1))  # files come in the order of their times
     shop.arrive(1, [sale(3, quantity=0)])
-    done = run(shop.root, ESCAPED)
+    done = run(shop.root, PASSWORD)
     assert "batch 0: 3 rows" in done.stdout
     log = Path("state/run.log")
     first, *rest = done.stderr.splitlines()  # nothing of Spark's own, neither at the start nor at the end
@@ -76,10 +76,10 @@ def test_what_it_prints_and_what_it_keeps_to_itself(shop: Shop, postgres: str) -
     assert "Traceback (most recent call last)" in (shop.root / log).read_text()
     assert stat.S_IMODE((shop.root / log).stat().st_mode) == 0o600
     with pytest.raises(SinkError, match="password authentication failed") as wrong:
-        _loaded(shop, ESCAPED + "x").sink.check("sales", "0b7f61f3-d9f5-4942-945a-e7a65429d651")
+        _loaded(shop, PASSWORD + "x").sink.check("sales", "0b7f61f3-d9f5-4942-945a-e7a65429d651")
 
     said = [done.stdout, done.stderr, "".join(traceback.format_exception(wrong.value))]
-    pipeline = _loaded(shop, ESCAPED)
+    pipeline = _loaded(shop, PASSWORD)
     said += [repr(pipeline), repr(pipeline.sink), str(vars(pipeline)), *pipeline.check()]
     said += [str(line) for line in status_of(pipeline.state, pipeline.name, {}).lines()]
     assert isinstance(pipeline.sink, PostgresWarehouse)

@@ -48,6 +48,7 @@ from semistream.errors import (
     local_path,
     meant,
 )
+from semistream.pipeline.addresses import filled
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
@@ -76,7 +77,6 @@ _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
 _HEADER = re.compile(rf"\s*(\[\[?)\s*{_DOTTED}\s*\]")
 _KEY = re.compile(rf"\s*{_DOTTED}\s*=")
 _PART = re.compile(r"\"([^\"]+)\"|'([^']+)'|([\w-]+)")
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,4 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging
         return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
     from semistream.sinks.postgres import PostgresWarehouse
 
-    def value(match: re.Match[str]) -> str:
-        if match.group(1) not in os.environ:
-            raise ArgumentError(f"the environment has no variable {match.group(1)}, which postgres = … names")
-        return os.environ[match.group(1)]
-
-    return PostgresWarehouse(_VARIABLE.sub(value, where), schema=schema or "public", staging=staging)
+    return PostgresWarehouse(filled(where, os.environ), schema=schema or "public", staging=staging)

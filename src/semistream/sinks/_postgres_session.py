@@ -35,6 +35,11 @@ class Server:
                 "the address of the database cannot be read; write 'host=db dbname=shop user=etl' or "
                 "'postgresql://etl@db/shop', and keep the password in PGPASSWORD or ~/.pgpass"
             ) from None
+        if "@" in str(parts.get("host", "")):  # half a password, most likely: it must not be shown
+            raise ArgumentError(
+                "the address of the database has an '@' in its host; write an '@' of the password as %40, or keep "
+                "the password in PGPASSWORD or ~/.pgpass"
+            )
         if tries < 1:
             raise ArgumentError(f"connect_tries={tries} is too few; give 1 or more")
         self._options: dict[str, Any] = {**_DEFAULTS, **parts, "client_encoding": "utf8"}
