@@ -28,6 +28,7 @@ from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.rows import Projection
 from semistream.spark import pins
 from semistream.spark.area import Area, area
+from semistream.spark.pin_service import PinService
 from semistream.spark.places import PLACES, place, running_attempt
 from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
@@ -66,6 +67,7 @@ class Operator:
     application: str  # name of the directory of shared files
     identity: str  # of those who share cached rows
     sample: str  # of those whose small tasks are judged together
+    pinned_by: PinService | None = None  # None: by the tasks themselves
     as_of: AsOf | None = None
     multiple: str = "all"
     status: str | None = None
@@ -82,6 +84,8 @@ class Operator:
         running_batch = pins.running_batch()
         if self.fixed_version or running_batch is None:
             return self.planned
+        if self.pinned_by is not None:
+            return self.pinned_by.ask(self.store, *running_batch, self.refresh, self.planned)
         return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned)
 
     def one_match(self, store: MasterStore) -> bool:

@@ -1,7 +1,8 @@
 """Which version of the master a micro-batch reads: pinned once, found again on replay.
 
 The first one who asks for (query id, batch id) writes the pin by an exclusive link, the others read it; so do all
-tasks of a replay, also after a restart, whatever was published in between.
+tasks of a replay, also after a restart, whatever was published in between. On one host the tasks ask the files
+themselves; on a cluster, where every host may have a copy of the store, they ask the driver (`pin_service`).
 A pin names the content (`StoreVersion`), and a task that finds other content refuses it.
 """
 

@@ -25,6 +25,7 @@ from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.shedding import Shed
 from semistream.spark.area import new_name
 from semistream.spark.operator import Operator
+from semistream.spark.pin_service import pin_service
 from semistream.spark.pins import refresh_seconds
 from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.stores import MasterStore
@@ -174,6 +175,7 @@ def prepare(
         application=about.application,
         identity=_digest(described),
         sample=_digest(json.dumps([*judged, shape["fixed_version"] and opened.version, chosen], default=str)),
+        pinned_by=None if shape["fixed_version"] else pin_service(about.df.sparkSession),
         shed=shed_plan,
     )
     return Prepared(operator, plan, choice, chosen, why, opened)
