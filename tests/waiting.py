@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 PATIENCE = 600.0
 
 
-def wait_until(what: Callable[[], T]) -> T:
+def wait_until(what: Callable[[], T | Literal[False] | None]) -> T:
     """The first true answer."""
     end = time.monotonic() + PATIENCE
     while not (found := what()):

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from semistream import MasterStore, Shed, cli, make_join
-from semistream.errors import ArgumentError, SchemaError, SheddingError, StoreNotFoundError
+from semistream.errors import ArgumentError, OtherVersionError, SchemaError, SheddingError, StoreNotFoundError
 from semistream.shedding._log import batches_in
 from semistream.sinks import DeltaSink, reconcile
 from tests.shedding.clocks import Clock, every
@@ -165,6 +165,16 @@ def test_the_version_that_the_batch_read(place: Path) -> None:
         reconcile(place / "shed", place / "other")
     reconcile(place / "shed", place / "other", latest=True)
     assert -1.0 in DeltaTable(place / "other").to_pyarrow_table().column("price").to_pylist()
+
+
+def test_another_store_at_the_path(place: Path) -> None:
+    rows = pa.Table.from_batches(MasterStore.open(place / "store").scan())
+    shutil.rmtree(place / "store")
+    MasterStore.build(rows, place / "store", key="id")
+    with pytest.raises(OtherVersionError, match=r"batch 0 was shed with version 1 .*built again.*--latest"):
+        reconcile(place / "shed", place / "table")
+    reconcile(place / "shed", place / "table", latest=True)
+    assert_same_rows(loaded(place), model())
 
 
 def test_the_store_has_moved(place: Path) -> None:

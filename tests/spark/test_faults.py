@@ -19,7 +19,6 @@ from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
 from semistream.spark.operator import Operator
 from semistream.spark.prepare import Stream, prepare
-from semistream.spark.shared import file_prefix
 from tests.spark.streams import (
     SMALL,
     add_file,
@@ -44,11 +43,11 @@ ROOT = Path(__file__).parents[2]
 
 def workers_with_a_cache(operator: Operator) -> list[int]:
     """Python workers that map the cache of this enrichment just now: those inside one of its tasks."""
-    prefix = f"{file_prefix(operator.application)}-{operator.identity}".encode()
+    cache = f"{operator.application}/{operator.identity}-cache".encode()
     found = []
     for pid in python_workers(os.getpid()):
         try:
-            if prefix in Path(f"/proc/{pid}/maps").read_bytes():
+            if cache in Path(f"/proc/{pid}/maps").read_bytes():
                 found.append(pid)
         except OSError:
             continue

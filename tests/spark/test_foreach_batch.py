@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semistream.spark import Metrics, enrich
-from semistream.spark.shared import file_prefix
+from semistream.spark.area import directories
+from semistream.spark.prepare import Stream
 from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
 
 if TYPE_CHECKING:
@@ -40,12 +41,15 @@ def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transpor
     assert [json.loads(pin.read_text())["version"] for pin in pins] == [1, 2]
 
 
+def caches(df: DataFrame) -> list[Path]:
+    return [path for one in directories(Stream.of(df).application) for path in one.glob("*-cache")]
+
+
 def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> None:
     """Each batch is planned anew, some with a new version: they share one cache, not one each."""
     store = build(tmp_path / "s")
     df = stream(spark, tmp_path / "in", [keys(1, 50)] * 3)
-    pattern = f"{file_prefix(spark.sparkContext.applicationId)}-*-cache*"
-    before = set(Path("/dev/shm").glob(pattern))
+    before = set(caches(df))
     metrics = Metrics(spark)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -56,5 +60,5 @@ def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> 
 
     run(df, tmp_path / "checkpoint", write)
     metrics.close()
-    assert len(set(Path("/dev/shm").glob(pattern)) - before) == 1
+    assert len(set(caches(df)) - before) == 1
     assert metrics.last.hits == 1  # key 50 did not change

@@ -15,9 +15,8 @@ import pytest
 from semistream import MasterStore
 from semistream.lab.memory import pss_bytes, python_workers
 from semistream.spark import Metrics, enrich
-from semistream.spark.shared import file_prefix
 from tests.spark.streams import SMALL, add_file, build, frame, keys, master_table, run, stream
-from tests.spark.test_faults import python
+from tests.spark.test_foreach_batch import caches
 from tests.tables import assert_same_rows, model_join
 
 if TYPE_CHECKING:
@@ -57,10 +56,6 @@ class Sampler:
             time.sleep(0.05)
 
 
-def caches(spark: SparkSession) -> list[Path]:
-    return list(Path("/dev/shm").glob(f"{file_prefix(spark.sparkContext.applicationId)}-*-cache"))
-
-
 @pytest.fixture(scope="module")
 def wide_store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
     """About 100 MB of rows, three times the budget."""
@@ -81,7 +76,7 @@ def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: Mast
     df = stream(spark, tmp_path / "in").repartition(2)
     metrics = Metrics(spark)
     options: dict[str, Any] = {"memory": BUDGET, "transport": transport}
-    before = set(caches(spark))
+    before = set(caches(df))
     # Code and libraries are loaded in both workers before the baseline is taken.
     warm = enrich(frame(spark, keys(1, 2), 2), wide_store, on="id", memory=BUDGET - 1, transport=transport)
     warm.toArrow()
@@ -100,7 +95,7 @@ def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: Mast
     )
     assert sampler.growth <= allowed
     assert 0 < metrics.total.peak_bytes <= BUDGET
-    made = set(caches(spark)) - before
+    made = set(caches(df)) - before
     assert len(made) == 2  # one for each of the two enrichments
     assert all(BUDGET // 3 < path.stat().st_size <= BUDGET for path in made)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in made)
@@ -113,38 +108,3 @@ def test_more_tasks_than_places(spark: SparkSession, tmp_path: Path, transport: 
     options: dict[str, Any] = {"memory": SMALL, "algorithm": "sweep", "transport": transport, "tasks_per_host": 1}
     result = enrich(frame(spark, left, 6), store, on="id", **options).toArrow()
     assert_same_rows(result, model_join(left, master_table(2_000), "id"))
-
-
-LEAVES = """
-import sys
-from pathlib import Path
-from semistream.spark import enrich
-from semistream.spark.session import local_session
-from semistream.spark.shared import file_prefix
-from tests.spark.streams import SMALL, frame, keys
-
-spark = local_session("leaves", "local[2,2]")
-result = enrich(frame(spark, keys(1, 2)), sys.argv[1], on="id", memory=SMALL, algorithm="sweep")
-assert result.count() == 2 and result.where("price is not null").count() == 2
-prefix = file_prefix(spark.sparkContext.applicationId)
-[cache] = Path("/dev/shm").glob(f"{prefix}-*-cache*")
-print("prefix", prefix, oct(cache.stat().st_mode & 0o777), cache.stat().st_size)
-if sys.argv[2] == "stopped":
-    spark.stop()
-if sys.argv[2] == "raised":
-    raise SystemExit("enough")
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ending", ["stopped", "raised"])
-def test_the_files_go_with_the_driver(tmp_path: Path, ending: str) -> None:
-    store = build(tmp_path / "s")
-    code = python(LEAVES, str(store.path), ending, said=tmp_path / "said")
-    said = (tmp_path / "said").read_text()
-    assert code == (1 if ending == "raised" else 0), said[-3000:]
-    [line] = [line for line in said.splitlines() if line.startswith("prefix ")]
-    _, prefix, mode, size = line.split()
-    assert mode == "0o600"
-    assert 0 < int(size) <= SMALL
-    assert not list(Path("/dev/shm").glob(f"{prefix}*"))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,11 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import SemistreamError
-from semistream.spark import shared
+from semistream.spark import places
+from semistream.spark.area import Area, area, directories, remove_files
 from semistream.spark.operator import Operator, running
+from semistream.spark.places import place
 from semistream.spark.prepare import Stream, prepare
-from semistream.spark.shared import file_prefix, place, remove_files
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
 from tests.waiting import PATIENCE
@@ -66,7 +66,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> MasterStore:
 
 
 def files(application: str) -> list[Path]:
-    return sorted(Path("/dev/shm").glob(f"{file_prefix(application)}-*"))
+    return sorted(path for one in directories(application) for path in one.glob("*"))
 
 
 def cache_file(application: str) -> Path:
@@ -178,14 +178,20 @@ def test_two_hundred_mutations(operator: Make, store: MasterStore, application: 
         assert_same_rows(joined(op, left, damaged=True)[0], expected)
 
 
+@pytest.fixture
+def private(application: str) -> Iterator[Area]:
+    with area(application, 0, "test") as found:
+        yield found
+
+
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_places_bound_the_tasks_at_once(tmp_path: Path, tasks: int) -> None:
+def test_places_bound_the_tasks_at_once(private: Area, tasks: int) -> None:
     inside, most = [0], [0]
     lock = threading.Lock()
     together = threading.Barrier(tasks)  # as many as there are places meet inside
 
-    def work() -> None:
-        with place(tmp_path, "p", tasks):
+    def work(attempt: str) -> None:
+        with place(private, tasks, attempt):
             with lock:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
@@ -194,7 +200,7 @@ def test_places_bound_the_tasks_at_once(tmp_path: Path, tasks: int) -> None:
             with lock:
                 inside[0] -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
+    threads = [threading.Thread(target=work, args=(attempt,)) for attempt in ("", "", "", "7", "8", "9")]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -202,10 +208,48 @@ def test_places_bound_the_tasks_at_once(tmp_path: Path, tasks: int) -> None:
     assert most[0] == tasks
 
 
-def test_no_place_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_PATIENCE_SECONDS", 0.1)
-    with place(tmp_path, "p", 1), pytest.raises(SemistreamError, match="tasks_per_host=N"), place(tmp_path, "p", 1):
+def test_no_place_in_time(private: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_PATIENCE_SECONDS", 0.1)
+    with place(private, 1, ""), pytest.raises(SemistreamError, match="tasks_per_host=N"), place(private, 1, ""):
         pass
+
+
+def test_a_task_has_one_place_for_all_that_runs_in_it(private: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_PATIENCE_SECONDS", 0.1)
+    first = place(private, 2, "7")
+    assert first.__enter__() == 1
+    with place(private, 2, "7") as again:
+        assert again == 1
+        first.__exit__(None, None, None)  # the others of the task still have it
+        with place(private, 2, "8") as other, place(private, 4, "9") as wider:
+            assert (other, wider) == (0, 3)
+            with pytest.raises(SemistreamError), place(private, 2, "9"):
+                pass
+        with place(private, 1, "9") as lower, place(private, 4, "9") as same:
+            assert (lower, same) == (0, 0)
+
+
+def test_no_circular_wait(private: Area) -> None:
+    """Tasks come to enrichments for one, two and three tasks in any order and keep what they have: all get through."""
+    rng = random.Random(5)
+    done = []
+
+    def work(attempt: str, wanted: list[int]) -> None:
+        with ExitStack() as stack:
+            for count in wanted:
+                stack.enter_context(place(private, count, attempt))
+                time.sleep(0.001)
+        done.append(attempt)
+
+    threads = [
+        threading.Thread(target=work, args=(str(number), [rng.randint(1, 3) for _ in range(5)]), daemon=True)
+        for number in range(60)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(done) == len(threads)
 
 
 def test_links_are_refused(operator: Make, store: MasterStore, application: str, tmp_path: Path) -> None:
@@ -277,27 +321,3 @@ def test_two_versions_at_once(operator: Make, store: MasterStore, application: s
     assert_same_rows(result, model_join(left, content(store), "id"))
     assert_same_rows(joined(old, left)[0], model_join(left, content(store), "id"))
     assert_same_rows(joined(new, left)[0], model_join(left, content(newer), "id"))
-
-
-def test_what_a_killed_driver_leaves_goes_with_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shared, "_SHARED_MEMORY", tmp_path)
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom semistream.spark import shared\n"
-        "shared._SHARED_MEMORY = Path(sys.argv[1])\nshared.mark_driver('app-1')\n"
-        "(Path(sys.argv[1]) / f\"{shared.file_prefix('app-1')}-abc-cache\").write_bytes(b'rows')\n"
-        "print('ready', flush=True)\nsys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert driver.stdout is not None
-        assert driver.stdout.readline() == "ready\n"
-        other = tmp_path / f"{shared.file_prefix('app-2')}-abc-cache"  # of an application whose driver is elsewhere
-        other.touch()
-        shared.remove_stale()
-        assert len(list(tmp_path.iterdir())) == 3  # it lives
-    finally:
-        driver.kill()
-        driver.communicate()
-    shared.remove_stale()
-    assert list(tmp_path.iterdir()) == [other]

@@ -13,7 +13,8 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import CorruptStoreError, StoreNotFoundError
 from semistream.spark import Metrics, enrich
-from semistream.spark.pins import pinned_version
+from semistream.spark.pins import create_once, pinned_version
+from semistream.stores.manifest import Manifest
 from tests.spark.streams import (
     SMALL,
     add_file,
@@ -263,8 +264,31 @@ class TestOtherShape:
         assert found == [[1.0, 2.0]]
 
 
+def pinned(store: MasterStore, query: str, batch: int, refresh: str, planned: int = 1) -> int:
+    return pinned_version(store.path, query, batch, refresh, Manifest.load(store.path, planned).identity).number
+
+
 class TestPins:
     """Pins alone, without Spark."""
+
+    def test_the_content_is_named(self, tmp_path: Path) -> None:
+        store = build(tmp_path / "s")
+        identity = store.manifest.identity
+        for _ in range(2):
+            assert pinned_version(store.path, "q", 0, "every_batch", identity) == identity
+        [pin] = (store.path / "pins" / "q").glob("*.json")
+        content = json.loads(pin.read_text())
+        assert (content["store_id"], content["version"], content["digest"]) == (identity.store_id, 1, identity.digest)
+
+    def test_a_pin_of_before_there_were_ids(self, tmp_path: Path) -> None:
+        store = build(tmp_path / "s")
+        raise_prices(store)
+        (store.path / "pins" / "q").mkdir(parents=True)
+        create_once(store.path / "pins" / "q" / "000000000.json", {"version": 1, "since": 1e12, "query": "q"})
+        for batch in (0, 1):  # itself, and the one that keeps to it
+            assert pinned_version(store.path, "q", batch, "1 hour", store.latest().manifest.identity) == (
+                store.manifest.identity
+            )
 
     def test_one_version_for_all_tasks(self, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
@@ -273,7 +297,7 @@ class TestPins:
 
         def task() -> None:
             start.wait()
-            answers.append(pinned_version(store.path, "q", 0, "every_batch", 1))
+            answers.append(pinned(store, "q", 0, "every_batch"))
 
         def publish() -> None:
             start.wait()
@@ -292,22 +316,22 @@ class TestPins:
         store = build(tmp_path / "s")
         now = [1000.0]
         monkeypatch.setattr("semistream.spark.pins.time.time", lambda: now[0])
-        assert pinned_version(store.path, "q", 0, "5 minutes", 1) == 1
+        assert pinned(store, "q", 0, "5 minutes") == 1
         raise_prices(store)
         now[0] += 299
-        assert pinned_version(store.path, "q", 1, "5 minutes", 1) == 1
+        assert pinned(store, "q", 1, "5 minutes") == 1
         now[0] += 2
-        assert pinned_version(store.path, "q", 2, "5 minutes", 1) == 2
-        assert pinned_version(store.path, "q", 1, "5 minutes", 1) == 1
+        assert pinned(store, "q", 2, "5 minutes") == 2
+        assert pinned(store, "q", 1, "5 minutes") == 1
         raise_prices(store)
         now[0] += 200
-        assert pinned_version(store.path, "q", 3, "5 minutes", 1) == 2
-        assert pinned_version(store.path, "another", 0, "5 minutes", 1) == 3
+        assert pinned(store, "q", 3, "5 minutes") == 2
+        assert pinned(store, "another", 0, "5 minutes") == 3
 
     def test_old_pins_are_forgotten(self, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
         for number in range(105):
-            pinned_version(store.path, "q", number, "every_batch", 1)
+            pinned(store, "q", number, "every_batch")
         names = sorted(path.name for path in (store.path / "pins" / "q").iterdir())
         assert names[0] == "000000004.json"
         assert len(names) == 101
@@ -317,7 +341,7 @@ class TestPins:
         store = build(tmp_path / "s")
         for _ in range(9):
             store = raise_prices(store)
-        pinned_version(store.path, "q", 0, "never", 4)
+        pinned(store, "q", 0, "never", 4)
         [pin] = (store.path / "pins" / "q").glob("*.json")
         good = pin.read_bytes()
         wrong = []
@@ -326,7 +350,7 @@ class TestPins:
             bad[position // 8] ^= 1 << position % 8
             pin.write_bytes(bytes(bad))
             try:
-                version = pinned_version(store.path, "q", 0, "never", 4)
+                version = pinned(store, "q", 0, "never", 4)
             except (CorruptStoreError, StoreNotFoundError) as error:
                 assert str(pin) in str(error)  # noqa: PT017 - either answer is right
             except Exception as error:  # noqa: BLE001
@@ -338,16 +362,16 @@ class TestPins:
 
     def test_every_cut_is_noticed(self, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
-        pinned_version(store.path, "q", 0, "never", 1)
+        pinned(store, "q", 0, "never")
         [pin] = (store.path / "pins" / "q").glob("*.json")
         good = pin.read_bytes()
         for length in range(len(good)):
             pin.write_bytes(good[:length])
             with pytest.raises(CorruptStoreError, match=str(pin)):
-                pinned_version(store.path, "q", 0, "never", 1)
+                pinned(store, "q", 0, "never")
 
     def test_names_stay_below_the_store(self, tmp_path: Path) -> None:
         store = build(tmp_path / "s")
-        pinned_version(store.path, "../../outside", 0, "every_batch", 1)
+        pinned(store, "../../outside", 0, "every_batch")
         assert not list(tmp_path.parent.rglob("outside*"))
         assert [path.parent.parent for path in store.path.rglob("000000000.json")] == [store.path / "pins"]

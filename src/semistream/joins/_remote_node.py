@@ -30,7 +30,7 @@ class RemoteNode:
     """Looks like the join that runs elsewhere, as far as a parallel join asks for it."""
 
     def __init__(self, kind: Any, store: Any, plan: JoinPlan, memory_bytes: int, settings: Any) -> None:
-        self._made_of = kind, str(store.path), store.version, store.direct, plan, memory_bytes, settings
+        self._made_of = kind, str(store.path), store.manifest.identity, store.direct, plan, memory_bytes, settings
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: Any = None
@@ -120,9 +120,16 @@ def serve(number: int) -> None:
     from semistream.stores import MasterStore
 
     connection = Connection(number)
-    kind, path, version, direct, plan, memory, settings = connection.recv()
+    kind, path, content, direct, plan, memory, settings = connection.recv()
     pa.set_cpu_count(1)
-    join = kind(MasterStore.open(path, version, direct=direct), plan, Budget(memory), settings)
+    try:
+        store = MasterStore.open(path, content.number, direct=direct)
+        content.check(store.manifest, store.path)
+        join = kind(store, plan, Budget(memory), settings)
+    except SemistreamError as error:
+        connection.send_bytes(b"")
+        connection.send(error)
+        return
 
     def feed(messages: _Messages) -> Iterator[pa.RecordBatch]:
         while data := connection.recv_bytes():

@@ -131,9 +131,10 @@ class Semistream(Arm):
 
     def whole(self, stream: DataFrame) -> DataFrame:
         """See `Arm.whole`; the cache of the rehearsal goes first, so that this query fills its own."""
-        from semistream.spark.shared import remove_files
+        from semistream.spark.area import remove_files
+        from semistream.spark.prepare import Stream
 
-        remove_files(str(self.spark.sparkContext.applicationId))
+        remove_files(Stream.of(stream).application)
         return self._enriched(stream)
 
     def counting(self, stream: DataFrame) -> DataFrame:

@@ -56,6 +56,8 @@ class ShedPart:
     as_of: list[str] | None = None  # the stream's column, and the master's two
     multiple: str = "all"
     status: str | None = None
+    store_id: str = ""
+    digest: int | None = None  # of the master's version; None in files that are older than the ids of stores
     rows_in: int = 0
     rows: int = 0
     path: Path = field(default=Path(), compare=False)

@@ -153,6 +153,8 @@ def describe(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None) -> Shed
         as_of=None if plan.as_of is None else list(dataclasses.astuple(plan.as_of)),
         multiple=plan.multiple,
         status=plan.status,
+        store_id=store.manifest.store_id,
+        digest=store.manifest.identity.digest,
     )
 
 

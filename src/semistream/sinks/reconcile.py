@@ -27,6 +27,7 @@ from semistream.contracts import JoinPlan
 from semistream.engine import open_store
 from semistream.errors import (
     ArgumentError,
+    OtherVersionError,
     SchemaError,
     SheddingError,
     StoreNotFoundError,
@@ -38,6 +39,7 @@ from semistream.shedding._log import ShedPart, batches_in, decoded, read_part, r
 from semistream.sinks._schemas import stored_type
 from semistream.sinks.delta import DeltaSink, query_of
 from semistream.stores import MasterStore
+from semistream.stores.manifest import StoreVersion
 
 Progress = Callable[[str, int, int | None], None]
 Transform = Callable[[pa.Table], pa.Table]
@@ -181,9 +183,12 @@ class _Load:
         if self.latest:
             return open_store(place)
         try:
-            return open_store(MasterStore.open(place, about.master_version))
-        except StoreNotFoundError as error:
-            raise StoreNotFoundError(
+            store = MasterStore.open(place, about.master_version)
+            if about.digest is not None:
+                StoreVersion(about.store_id, about.master_version, about.digest).check(store.manifest, store.path)
+            return open_store(store)
+        except (StoreNotFoundError, OtherVersionError) as error:
+            raise type(error)(
                 f"batch {about.batch} was shed with version {about.master_version} of the master: {error}. Restore it, "
                 "name where it is with --master, or use --latest to join with the newest version"
             ) from error

@@ -6,6 +6,7 @@ partitions.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.contracts import Join, JoinPlan
 from semistream.engine import open_store
-from semistream.errors import MatchRateError, SchemaError, UnmatchedRowError
+from semistream.errors import MatchRateError, OtherVersionError, SchemaError, StoreNotFoundError, UnmatchedRowError
 from semistream.joins import JOINS
 from semistream.joins._cache import TupleCache, cell_bytes
 from semistream.joins._division import Division
@@ -26,18 +27,14 @@ from semistream.joins.reference import ReferenceJoin
 from semistream.joins.sweep import SweepJoin, SweepSettings
 from semistream.rows import Projection
 from semistream.spark import pins
-from semistream.spark.shared import (
-    SharedCache,
-    file_prefix,
-    judge_together,
-    place,
-    remove_stale,
-    shared_directory,
-    shared_table,
-)
+from semistream.spark.area import Area, area
+from semistream.spark.pin_service import PinService
+from semistream.spark.places import PLACES, place, running_attempt
+from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
 from semistream.stats import Stats
 from semistream.stores import MasterStore
+from semistream.stores.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
@@ -59,7 +56,7 @@ class Operator:
     min_match_rate: float
     min_match_rows: int
     refresh: str
-    planned_version: int
+    planned: StoreVersion  # what the driver saw
     fixed_version: bool
     tasks: int
     ignore_case: bool
@@ -67,20 +64,29 @@ class Operator:
     allow_empty: bool
     output_types: tuple[str, ...]
     names: tuple[str, ...]
-    application: str
-    identity: str
+    application: str  # name of the directory of shared files
+    identity: str  # of those who share cached rows
+    sample: str  # of those whose small tasks are judged together
+    pinned_by: PinService | None = None  # None: by the tasks themselves
     as_of: AsOf | None = None
     multiple: str = "all"
     status: str | None = None
     reads_in_flight: int = 8
     shed: ShedPlan | None = None
 
-    def version(self) -> int:
+    @property
+    def planned_version(self) -> int:
+        """The number of the version with which the query began."""
+        return self.planned.number
+
+    def content(self) -> StoreVersion:
         """The master's version for the running task's batch."""
         running_batch = pins.running_batch()
         if self.fixed_version or running_batch is None:
-            return self.planned_version
-        return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned_version)
+            return self.planned
+        if self.pinned_by is not None:
+            return self.pinned_by.ask(self.store, *running_batch, self.refresh, self.planned)
+        return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned)
 
     def one_match(self, store: MasterStore) -> bool:
         """True when a stream row never has more than one match."""
@@ -127,7 +133,7 @@ class Task:
 
     operator: Operator
     join: Join
-    small_tasks: Path
+    area: Area
     cache: SharedCache | None = None
 
     def finish(self) -> Stats:
@@ -160,7 +166,8 @@ class Task:
         if wanted <= 0 or rows == 0:
             return
         if rows < enough:
-            rows, matched = judge_together(self.small_tasks, rows, matched, enough, wanted)
+            name = f"{self.operator.sample}-small"
+            rows, matched = judge_together(self.area, name, rows, matched, enough, wanted)
         if rows and matched / rows < wanted:
             sample = self.join.unmatched_sample
             raise MatchRateError(
@@ -170,23 +177,35 @@ class Task:
 
 
 _stores: dict[tuple[str, bool], MasterStore] = {}
-_caches: dict[Path, SharedCache] = {}
+_caches: dict[tuple[Path, str], SharedCache] = {}
 
 
-def opened(operator: Operator, version: int, among: int = 1) -> MasterStore:
-    """The store at a version; a worker keeps those that it used last, two for each of its operators.
+def opened(operator: Operator, content: StoreVersion, among: int = 1) -> MasterStore:
+    """The store with this content; a worker keeps those that it used last, two for each of its operators.
 
     Of one store it keeps one version: the codes that updates have changed are in memory, and would be there twice.
     """
     key = (operator.store, operator.direct)
     store = _stores.pop(key, None)
-    if store is None or store.version != version:
+    if store is None or store.manifest.identity != content:
         del store
-        store = MasterStore.open(operator.store, version, direct=operator.direct)
-        open_store(store, allow_empty=operator.allow_empty)
+        store = _open(operator, content)
         while len(_stores) >= 2 * among:
             _stores.pop(next(iter(_stores)))
     _stores[key] = store  # the last one is the one used last
+    return store
+
+
+def _open(operator: Operator, content: StoreVersion) -> MasterStore:
+    try:
+        store = MasterStore.open(operator.store, content.number, direct=operator.direct)
+    except StoreNotFoundError as error:
+        raise OtherVersionError(
+            f"this task reads version {content.number} of {operator.store}, and host {socket.gethostname()} has "
+            f"another copy of the store, or none: {error}. Give every host the same copy of the store"
+        ) from error
+    content.check(store.manifest, store.path)
+    open_store(store, allow_empty=operator.allow_empty)
     return store
 
 
@@ -196,28 +215,28 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, am
 
     ``among`` is the number of operators that run in this task.
     """
-    store = opened(operator, operator.version(), among)
+    store = opened(operator, operator.content(), among)
     plan = operator.plan(stream, store, how)
-    prefix = f"{file_prefix(operator.application)}-{operator.identity}"
-    directory = shared_directory(operator.memory_bytes, prefix)
-    small_tasks = directory / f"{prefix}-small"
-    with place(directory, prefix, operator.tasks):
+    with (
+        area(operator.application, operator.memory_bytes, operator.identity) as here,
+        area(operator.application, 0, PLACES) as everywhere,
+        place(everywhere, operator.tasks, running_attempt()),
+    ):
         if operator.algorithm == "sweep":
-            cache, division = _shared_cache(operator, store, plan, directory / f"{prefix}-cache", among)
+            cache, division = _shared_cache(operator, store, plan, here, among)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
-            yield Task(operator, join, small_tasks, cache)
+            yield Task(operator, join, here, cache)
         elif operator.algorithm == "reference":
-            join = _whole_master(operator, store, plan, directory, prefix)
-            yield Task(operator, join, small_tasks)
+            yield Task(operator, _whole_master(operator, store, plan, here), here)
         else:
             budget = Budget(max(1, operator.memory_bytes // operator.tasks))
-            yield Task(operator, JOINS[operator.algorithm](store, plan, budget), small_tasks)
+            yield Task(operator, JOINS[operator.algorithm](store, plan, budget), here)
 
 
 def _shared_cache(
-    operator: Operator, store: MasterStore, plan: JoinPlan, path: Path, among: int
+    operator: Operator, store: MasterStore, plan: JoinPlan, here: Area, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
@@ -229,29 +248,26 @@ def _shared_cache(
     division = replace(division, cache=division.cache // step * step)
     if not TupleCache.holds_anything(division.cache, size):
         return None, division
-    if not path.exists():
-        remove_stale()
-    cache = _caches.pop(path, None)
-    if cache is not None and not cache.serves(division.cache, size, simple=simple):
+    name = f"{operator.identity}-cache"
+    cache = _caches.pop((here.path, name), None)
+    if cache is not None and not cache.serves(here, division.cache, size, simple=simple):
         cache.close()
         cache = None
     if cache is None:
         # A worker keeps the last one of each operator: mapping it again would fault in every page again.
         while len(_caches) >= among:
             _caches.pop(next(iter(_caches))).close()
-        cache = SharedCache(path, division.cache, layout, size, simple=simple)
-    _caches[path] = cache  # the last one is the one used last
+        cache = SharedCache(here, name, division.cache, layout, size, simple=simple)
+    _caches[here.path, name] = cache  # the last one is the one used last
     cache.layout = layout
-    cache.advance(store.version, store.changed_since)
+    cache.advance(store)
     return cache, division
 
 
-def _whole_master(
-    operator: Operator, store: MasterStore, plan: JoinPlan, directory: Path, prefix: str
-) -> ReferenceJoin:
+def _whole_master(operator: Operator, store: MasterStore, plan: JoinPlan, here: Area) -> ReferenceJoin:
     """The join whose table all tasks of this host share: the first task of a version loads it."""
 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:
-        return shared_table(directory, prefix, store.version, load)
+        return shared_table(here, operator.identity, store.manifest.identity, load)
 
     return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold)

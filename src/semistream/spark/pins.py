@@ -1,7 +1,9 @@
 """Which version of the master a micro-batch reads: pinned once, found again on replay.
 
-The first task of (query id, batch id) writes the pin by an exclusive link, the others read it; so do all tasks of a
-replay, also after a restart, whatever was published in between.
+The first one who asks for (query id, batch id) writes the pin by an exclusive link, the others read it; so do all
+tasks of a replay, also after a restart, whatever was published in between. On one host the tasks ask the files
+themselves; on a cluster, where every host may have a copy of the store, they ask the driver (`pin_service`).
+A pin names the content (`StoreVersion`), and a task that finds other content refuses it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
-from semistream.stores.manifest import Manifest, checksum, publish_new
+from semistream.stores.manifest import Manifest, StoreVersion, checksum, publish_new
 
 KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
+_IDENTITY = ("store_id", "version", "digest")
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
@@ -45,8 +48,8 @@ def running_batch() -> tuple[str, int] | None:
     return None if query is None or batch is None else (query, int(batch))
 
 
-def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: int) -> int:
-    """The version for this batch; decided by the first task that asks.
+def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: StoreVersion) -> StoreVersion:
+    """The version for this batch; decided by the first one who asks.
 
     ``planned`` is the version that was there when the query was written; "never" keeps it from the first batch on.
     """
@@ -57,36 +60,36 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: in
         if not Manifest.versions(root):
             raise StoreNotFoundError(f"there is no semistream store at {root} any more; restore it and start again")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        version, since = _choose(root, directory, batch, refresh, planned)
-        create_once(path, {"version": version, "since": since, "query": query, "batch": batch})
+        pin = _choose(root, directory, batch, refresh, planned)
+        create_once(path, {**pin, "query": query, "batch": batch})
         found = _read(path)
         _forget(directory, batch)
     assert found is not None
-    version = int(found["version"])
-    if version not in Manifest.versions(root):
+    if found["version"] not in Manifest.versions(root):
         raise StoreNotFoundError(
-            f"batch {batch} of query {query} was begun with version {version} of {root}, which is gone (vacuum?); "
-            "the replay cannot give the same rows. Restore it, or delete the pin "
-            f"{path} to accept the newest version"
+            f"batch {batch} of query {query} was begun with version {found['version']} of {root}, which is gone "
+            f"(vacuum?); the replay cannot give the same rows. Restore it, or delete the pin {path} to accept the "
+            "newest version"
         )
-    return version
+    if "store_id" not in found:  # written before stores had ids
+        return Manifest.load(root, found["version"]).identity
+    return StoreVersion(found["store_id"], found["version"], found["digest"])
 
 
-def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: int) -> tuple[int, float]:
+def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: StoreVersion) -> dict[str, Any]:
     seconds = refresh_seconds(refresh)
     now = time.time()
     earlier = sorted(p for p in directory.glob("[0-9]*.json") if int(p.stem) < batch)
     last = _read(earlier[-1]) if earlier else None
     if last is not None and (seconds is None or now - float(last["since"]) < seconds):
-        return int(last["version"]), float(last["since"])
-    if seconds is None:
-        return planned, now
-    return Manifest.versions(root)[-1], now
+        return {name: last[name] for name in (*_IDENTITY, "since") if name in last}
+    chosen = planned if seconds is None else Manifest.load(root).identity
+    return {"store_id": chosen.store_id, "version": chosen.number, "digest": chosen.digest, "since": now}
 
 
 def create_once(path: Path, content: dict[str, object]) -> None:
     """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
-    with suppress(FileExistsError):  # another was first: his counts
+    with suppress(FileExistsError):  # another task created it first; use that one
         publish_new(path, json.dumps({**content, "crc32": checksum(content)}))
 
 

@@ -5,11 +5,9 @@ Everything that can be checked is checked here, before Spark starts.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,9 +23,10 @@ from semistream.joins._waiting_join import WaitingJoin
 from semistream.joins._window import stream_row_bytes
 from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.shedding import Shed
+from semistream.spark.area import new_name
 from semistream.spark.operator import Operator
+from semistream.spark.pin_service import pin_service
 from semistream.spark.pins import refresh_seconds
-from semistream.spark.shared import mark_driver, remove_files, remove_stale
 from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.stores import MasterStore
 
@@ -155,7 +154,7 @@ def prepare(
         "min_match_rate": float(min_match_rate),
         "min_match_rows": min_match_rows,
         "refresh": refresh,
-        "planned_version": opened.version,
+        "planned": opened.manifest.identity,
         "fixed_version": master_version != "latest",
         "tasks": tasks,
         "ignore_case": about.ignore_case,
@@ -170,9 +169,20 @@ def prepare(
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
     same = ("store", "on", "how", "columns", "as_of", "memory_bytes", "algorithm", "tasks", "direct")
     described = json.dumps([*(shape[name] for name in same), chosen], default=str)
-    identity = hashlib.sha256(described.encode()).hexdigest()[:12]
-    operator = Operator(**shape, application=about.application, identity=identity, shed=shed_plan)
+    judged = [value for name, value in shape.items() if name != "planned"]
+    operator = Operator(
+        **shape,
+        application=about.application,
+        identity=_digest(described),
+        sample=_digest(json.dumps([*judged, shape["fixed_version"] and opened.version, chosen], default=str)),
+        pinned_by=None if shape["fixed_version"] else pin_service(about.df.sparkSession),
+        shed=shed_plan,
+    )
     return Prepared(operator, plan, choice, chosen, why, opened)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:
@@ -240,17 +250,12 @@ def _tasks(df: DataFrame) -> int:
 
 
 def _application(df: DataFrame) -> str:
-    """A name for this application's files; they are removed when the driver ends."""
+    """The name of this application's directories on all hosts."""
     try:
         name = str(df.sparkSession.sparkContext.applicationId)
     except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
-        name = _sessions.setdefault("connect", f"connect-{uuid.uuid4().hex[:12]}")
-    if name not in _sessions:
-        _sessions[name] = name
-        remove_stale()
-        mark_driver(name)
-        atexit.register(remove_files, name)
-    return name
+        name = "connect"
+    return _sessions.setdefault(name, new_name(name))
 
 
 def _choose_transport(

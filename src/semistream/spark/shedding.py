@@ -29,9 +29,10 @@ from semistream.shedding._intervals import Interval, share_of_blocks
 from semistream.shedding._log import PartWriter, batches_in, read_part
 from semistream.shedding._row_counts import RowCounts
 from semistream.shedding._shedder import Shedder, describe
+from semistream.spark.area import area
 from semistream.spark.operator import Operator, opened
 from semistream.spark.pins import create_once, read_once, running_batch
-from semistream.spark.shared import file_prefix, shared_directory, shared_table
+from semistream.spark.shared import shared_table
 
 if TYPE_CHECKING:
     from semistream.spark.shed_plan import ShedPlan
@@ -123,7 +124,7 @@ def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -
 
 def nothing_came(operator: Operator, plan: ShedPlan) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
-    store = opened(operator, operator.version())
+    store = opened(operator, operator.content())
     joined = operator.plan(plan.shed.widened(plan.stream), store)
     writer = writer_for(operator, plan, describe(plan.shed, joined, store, operator.suffix), plan.stream)
     with contextlib.closing(writer):
@@ -136,6 +137,5 @@ def _blocks(share: float, batches: Iterable[pa.RecordBatch]) -> Iterator[Interva
 
 def shared_counts(store: MasterStore, most_bytes: int, application: str, identity: str) -> RowCounts:
     """Rows a key, in memory that all workers of the host map; the first one of a version reads the store."""
-    prefix = f"{file_prefix(application)}-{identity}-counts"
-    directory = shared_directory(most_bytes, prefix)
-    return RowCounts(store, most_bytes, partial(shared_table, directory, prefix, store.version))
+    with area(application, most_bytes, f"{identity}-counts") as here:
+        return RowCounts(store, most_bytes, partial(shared_table, here, f"{identity}-counts", store.manifest.identity))

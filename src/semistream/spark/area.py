@@ -1,0 +1,255 @@
+"""A private directory in shared memory, for what one application's Python workers share on one host.
+
+Private: its name has a random part that only the application's tasks know, it is created with mode 0700, and it is
+used only if it belongs to this user and to nobody else. Everything in it is opened below its descriptor, without
+following links, and its owner and mode are checked on the open descriptor, which is then mapped: never a path.
+
+It goes with the application: each executor's first task starts a keeper (`semistream.spark.keeper`), and a task holds
+the file ``alive`` by a shared lock while it runs. Whoever comes by removes directories whose ``alive`` nobody holds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import os
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from semistream.errors import SemistreamError
+from semistream.spark import keeper
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - private directories of mode 0700 inside
+_ALIVE = "alive"
+_SPARE_BYTES = 16 << 20
+
+
+def new_name(application: str) -> str:
+    """A name for an application's directories, which nobody can know beforehand."""
+    clean = "".join(c if c.isalnum() else "_" for c in application)
+    return f"{clean}-{secrets.token_hex(16)}"
+
+
+def directories(name: str) -> list[Path]:
+    """Where an application's files may be on this host: in shared memory, or where that has no room."""
+    return [base / f"{_mine()}{name}" for base in _bases()]
+
+
+def remove_files(name: str) -> None:
+    """Remove the files of an application; processes that still map them are not disturbed."""
+    for path in directories(name):
+        with suppress(OSError, SemistreamError):
+            _remove(path, force=True)
+
+
+def remove_stale() -> None:
+    """Remove the directories of this user that no process holds: their keepers were killed with all the others."""
+    for base in _bases():
+        for path in base.glob(f"{_mine()}*"):
+            with suppress(OSError, SemistreamError):
+                _remove(path)
+
+
+def _remove(path: Path, *, force: bool = False) -> None:
+    with _opened(path) as directory:
+        alive = open_private(_ALIVE, directory)
+        try:
+            if not keeper.remove_unused(str(path), alive) and force:
+                shutil.rmtree(path)
+        finally:
+            os.close(alive)
+
+
+def _bases() -> list[Path]:
+    return list(dict.fromkeys([SHARED_MEMORY, Path(tempfile.gettempdir())]))
+
+
+def _mine() -> str:
+    return f"semistream-{os.geteuid()}-"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The directory's descriptor, if it is ours alone."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_private(directory, path)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def open_private(name: str, directory: int) -> int:
+    """Open or create a file of a private directory; links and files that others may touch are refused."""
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600, dir_fd=directory)
+    try:
+        _check_private(fd, name)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise SemistreamError(f"{name} is not a plain file; remove it")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_private(fd: int, name: str | Path) -> None:
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise SemistreamError(
+            f"{name} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}, and not to user "
+            f"{os.geteuid()} alone; nothing is read from it. Remove it, or set another temporary directory (TMPDIR)"
+        )
+
+
+class Area:
+    """The directory, while a task runs; several processes have it open at once."""
+
+    def __init__(self, path: Path, directory: int) -> None:
+        self.path = path
+        self._directory = directory
+
+    def open(self, name: str) -> int:
+        """A descriptor of one of its files, created when it is not there."""
+        return open_private(name, self._directory)
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """Of one of its files; None when there is none."""
+        try:
+            return os.stat(name, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def names(self, prefix: str) -> list[str]:
+        """Of its files that begin so."""
+        return [name for name in os.listdir(self._directory) if name.startswith(prefix)]  # noqa: PTH208 - by descriptor
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file its name, once it is whole."""
+        os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+    def unlink(self, name: str) -> None:
+        """Remove a file; those who map it are not disturbed."""
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._directory)
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[int]:
+        """One of its files, while no other task has it."""
+        fd = self.open(name)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield fd
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def area(name: str, size: int, prefix: str) -> Iterator[Area]:
+    """The application's directory for files with this prefix; in shared memory if ``size`` more bytes fit there.
+
+    Once chosen it stays: the file ``prefix`` marks the choice.
+    """
+    for path in _candidates(name, size, prefix):
+        with _held(path) as found:
+            if found is None:
+                continue
+            os.close(found.open(prefix))
+            yield found
+            return
+    raise SemistreamError(f"no directory for shared files can be made in {' or '.join(map(str, _bases()))}")
+
+
+def _candidates(name: str, size: int, prefix: str) -> list[Path]:
+    memory, *others = directories(name)
+    if any((path / prefix).exists() for path in others):
+        return others
+    if (memory / prefix).exists() or _has_room(size):
+        return [memory, *others]
+    return others or [memory]
+
+
+def _has_room(size: int) -> bool:
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize > size + _SPARE_BYTES
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[Area | None]:
+    """The directory, made when it is not there, kept while the body runs and watched by a keeper; None: no right to."""
+    with ExitStack() as stack:
+        while True:
+            try:
+                if not path.exists():
+                    remove_stale()
+                    with suppress(FileExistsError):
+                        path.mkdir(mode=0o700)
+                directory = stack.enter_context(_opened(path))
+                alive = open_private(_ALIVE, directory)
+            except FileNotFoundError:
+                if not path.parent.is_dir():
+                    break
+                continue  # removed by others in between
+            except PermissionError:
+                break
+            stack.callback(os.close, alive)
+            fcntl.flock(alive, fcntl.LOCK_SH)
+            if os.fstat(alive).st_nlink:  # else it was removed before we had it
+                _watch(path, directory)
+                yield Area(path, directory)
+                return
+            stack.close()
+        yield None
+
+
+def _watch(path: Path, directory: int) -> None:
+    """Start a keeper for this executor unless it has one: the keeper inherits the lock that says so."""
+    pid, start = _anchor()
+    lock = open_private(f"keeper-{pid}-{start}", directory)
+    alive = open_private(_ALIVE, directory)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(alive, fcntl.LOCK_SH)
+        # By standard input, so that the process list shows neither the source nor the directory's name.
+        call = f"\nkeep({str(path)!r}, {alive}, {pid}, {start!r})\n"
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-", "semistream-keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            pass_fds=[lock, alive],
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        with suppress(OSError), process.stdin as pipe:
+            pipe.write((inspect.getsource(keeper) + call).encode())
+        process.returncode = 0  # it outlives us: no warning that it still runs
+    except BlockingIOError:
+        return
+    finally:
+        os.close(alive)
+        os.close(lock)
+
+
+def _anchor() -> tuple[int, str]:
+    """The process with which this executor's Python workers end: their daemon, which leads their group.
+
+    It ends with its executor, and when the Spark context is stopped. Where there is none, this process.
+    """
+    pid = os.getppid()
+    start = keeper.started(pid) if os.getpgrp() == pid else None
+    if start is None or os.getppid() != pid:
+        pid = os.getpid()
+        start = keeper.started(pid)
+    assert start is not None
+    return pid, start

@@ -1,0 +1,48 @@
+"""A small process that removes an application's shared files once the application is gone from this host.
+
+Nothing that must hold after `kill -9` can be left to the processes that use the files: Python workers leave by
+`os._exit`, executors are killed. The keeper belongs to nobody's process group, watches one process (the Python daemon
+of an executor, see `semistream.spark.area`), and ends when that ends. Every keeper of a directory holds its file
+``alive`` by a shared lock; the last one can lock it alone, and removes the directory. Two processes keep watch: one of
+them may be killed too.
+
+It runs with the standard library alone, so that it is small: this module's source is all that is given to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+_INTERVAL_SECONDS = 1.0
+
+
+def started(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks: with it a number means one process for ever. None: it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def keep(directory: str, alive: int, pid: int, start: str) -> None:
+    """Wait for the end of a process, then remove the directory unless others hold ``alive``, as we do."""
+    os.fork()
+    while started(pid) == start and os.fstat(alive).st_nlink:
+        time.sleep(_INTERVAL_SECONDS)
+    remove_unused(directory, alive)
+
+
+def remove_unused(directory: str, alive: int) -> bool:
+    """Remove a directory if nobody else holds its file ``alive``, which is open; give our own hold up."""
+    try:
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    if os.fstat(alive).st_nlink:  # else the directory of this name is a later one
+        shutil.rmtree(directory, ignore_errors=True)
+    return True
