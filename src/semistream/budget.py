@@ -116,3 +116,12 @@ class Budget:
         if size > held:
             raise MemoryBudgetError(f"{part} gives back {size:,} bytes but holds {held:,}")
         self.parts[part] = held - size
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, in the right number.
+
+    >>> counted(1, "row"), counted(2_000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

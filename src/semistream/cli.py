@@ -102,6 +102,9 @@ def build(
     replace: Annotated[
         bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
     ] = False,
+    null_keys: Annotated[
+        str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
+    ] = "drop",
 ) -> None:
     """Build a store from a table of any size, in any order.
 
@@ -112,9 +115,17 @@ def build(
     more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
     with progress_bars() as progress:
         built = MasterStore.build(
-            source, store, key=key, columns=column or None, memory=memory, replace=replace, progress=progress, **more
+            source,
+            store,
+            key=key,
+            columns=column or None,
+            memory=memory,
+            replace=replace,
+            progress=progress,
+            null_keys=null_keys,
+            **more,
         )
-    _say_version(built)
+    _say_version(built, about=_keys_of(built))
 
 
 @app.command(rich_help_panel="Stores")
@@ -139,12 +150,14 @@ def verify(
     version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
 ) -> None:
     """Read every page and check its checksum."""
+    from semistream.budget import counted
     from semistream.stores import MasterStore
 
     with progress_bars() as progress:
         opened = MasterStore.open(store, version)
         pages = opened.verify(progress)
-    print(f"{store}, version {opened.version}: {pages:,} pages are sound")
+    are = "is" if pages == 1 else "are"
+    print(f"{store}, version {opened.version}: {counted(pages, 'page')} {are} sound")
 
 
 @app.command(rich_help_panel="Stores", context_settings=_KEYS)
@@ -297,13 +310,24 @@ def demo(
     raise typer.Exit(run(directory, products, quick))
 
 
-def _say_version(store: MasterStore) -> None:
-    from semistream.budget import format_bytes
+def _say_version(store: MasterStore, about: str = "") -> None:
+    from semistream.budget import counted, format_bytes
 
     print(
-        f"{store.path}: version {store.version}, {store.rows:,} rows on {store.pages:,} pages, "
-        f"{format_bytes(store.bytes)}"
+        f"{store.path}: version {store.version}, {counted(store.rows, 'row')} on {counted(store.pages, 'page')}, "
+        f"{format_bytes(store.bytes)}{about}"
     )
+
+
+def _keys_of(store: MasterStore) -> str:
+    """What a build found out about its keys."""
+    from semistream.budget import counted
+
+    keys = sum(entry.keys for entry in store.manifest.segments)
+    most = max(entry.largest_group for entry in store.manifest.segments)
+    left_out = store.manifest.null_keys
+    said = f"; {counted(keys, 'key')}, " + (f"up to {most:,} rows per key" if most > 1 else "one row per key")
+    return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
 
 
 def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
