@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ import pytest
 
 import semistream
 from semistream.kernels import _jit
+from tests.permissions import obey_permissions
 
 CHILD = """
 from semistream.kernels import hashing
@@ -31,14 +31,6 @@ from semistream.kernels._jit import kernel
 def checksum(number):
     return number + number
 """  # in place of the module that the doctor looks at, which takes long to compile
-_CAPABILITIES = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: with them root ignores permissions
-_PR_CAPBSET_DROP = 24
-
-
-def _obey_permissions() -> None:
-    libc = ctypes.CDLL(None)
-    for number in _CAPABILITIES:
-        libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def run(package: Path, **environment: str) -> tuple[Path, str]:
         [sys.executable, "-c", CHILD],
         env={**usual, "PYTHONPATH": str(package), "HOME": str(package), "PYTHONDONTWRITEBYTECODE": "1", **environment},
         cwd="/",
-        preexec_fn=_obey_permissions,
+        preexec_fn=obey_permissions,
         capture_output=True,
         text=True,
         check=False,

@@ -79,8 +79,11 @@ def prepare(path: Path, *, replace: bool) -> Manifest | None:
     ours = ("segment-", ".segment-", ".version-", ".floor-")
     if path.exists() and not replace and not all(entry.name.startswith(ours) for entry in path.iterdir()):
         raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
-    with explained("make the directory", path):
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with explained("make the directory", path):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StoreError(f"{path} cannot be made a directory: it is a broken link, or lies below a file") from error
     return None
 
 
