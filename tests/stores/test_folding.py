@@ -180,5 +180,6 @@ def test_updates_with_a_reader(store: MasterStore) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_ten_thousand_updates_with_a_reader(store: MasterStore) -> None:
     many_updates_with_a_reader(store, 10_000)
