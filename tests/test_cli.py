@@ -100,6 +100,7 @@ def test_build_inspect_verify(run: Run, products: Path, tmp_path: Path) -> None:
     )
     assert code == 0
     assert "version 1, 2,000 rows" in out
+    assert out.endswith("; 2,000 keys, one row per key\n")
     facts = json.loads(run("inspect", path, "--json")[1])
     assert (facts["rows"], facts["key"], list(facts["columns"]), facts["page_bytes"]) == (
         2000,
@@ -121,7 +122,13 @@ def test_build_inspect_verify(run: Run, products: Path, tmp_path: Path) -> None:
 def test_several_keys_groups_and_nulls(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sales.csv").write_text('shop,item,price\n1,"a, b",2.5\n1,"a, b",3.5\n2,c,1\n,c,9\n')
     path = tmp_path / "s"
-    assert run("build", tmp_path / "sales.csv", path, "--key", "shop", "--key", "item")[0] == 0
+    code, out, _ = run("build", tmp_path / "sales.csv", path, "--key", "shop", "--key", "item")
+    assert code == 0
+    assert "version 1, 3 rows on 1 page, " in out
+    assert out.endswith("; 2 keys, up to 2 rows per key; 1 row with a NULL key dropped\n")
+    assert "1 page is sound" in run("verify", path)[1]
+    code, _, err = run("build", tmp_path / "sales.csv", tmp_path / "t", "--key", "shop", "--null-keys", "refuse")
+    assert (code, "1 of the first 4 rows have a NULL in their key (shop)" in err) == (2, True)
     keys = json.loads(run("inspect", path, "--json")[1])["keys"]
     assert (keys["distinct_at_most"], keys["rows_a_key"], keys["largest_group"], keys["null_keys_left_out"]) == (
         2,

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semistream import __version__
-from semistream.errors import ArgumentError, SemistreamError, choose
+from semistream.errors import ArgumentError, SemistreamError, choose, counted
 from semistream.kernels import notice
 from semistream.lab import changes_commands, pipeline_bench, pipelines, planning
 from semistream.lab.command_line import Commands
 from semistream.lab.commands import bench
 from semistream.lab.generate import generate
-from semistream.lab.options import counted
 from semistream.lab.papers_commands import lab
 from semistream.lab.terminal import plain, progress_bars, show_checks, show_facts, show_table, store_facts
 
@@ -112,6 +111,9 @@ def build(
     replace: Annotated[
         bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
     ] = False,
+    null_keys: Annotated[
+        str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
+    ] = "drop",
 ) -> None:
     """Build a store from a table of any size, in any order.
 
@@ -122,9 +124,17 @@ def build(
     more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
     with progress_bars() as progress:
         built = MasterStore.build(
-            source, store, key=key, columns=column or None, memory=memory, replace=replace, progress=progress, **more
+            source,
+            store,
+            key=key,
+            columns=column or None,
+            memory=memory,
+            replace=replace,
+            progress=progress,
+            null_keys=null_keys,
+            **more,
         )
-    _say_version(built)
+    _say_version(built, about=_keys_of(built))
 
 
 @app.command(rich_help_panel="Stores")
@@ -316,13 +326,23 @@ def demo(
     raise typer.Exit(run(directory, products, quick))
 
 
-def _say_version(store: MasterStore) -> None:
+def _say_version(store: MasterStore, about: str = "") -> None:
     from semistream.budget import format_bytes
 
     print(
         f"{store.path}: version {store.version}, {counted(store.rows, 'row')} on {counted(store.pages, 'page')}, "
-        f"{format_bytes(store.bytes)}"
+        f"{format_bytes(store.bytes)}{about}"
     )
+
+
+def _keys_of(store: MasterStore) -> str:
+    """What a build found out about its keys."""
+
+    keys = sum(entry.keys for entry in store.manifest.segments)
+    most = max(entry.largest_group for entry in store.manifest.segments)
+    left_out = store.manifest.null_keys
+    said = f"; {counted(keys, 'key')}, " + (f"up to {most:,} rows per key" if most > 1 else "one row per key")
+    return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
 
 
 def _parsed(texts: list[str], store: MasterStore) -> pa.Table:

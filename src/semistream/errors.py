@@ -204,3 +204,12 @@ def meant(value: object, choices: Iterable[str]) -> str:
     words = {choice.lower(): choice for choice in choices}
     found = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.7)
     return f" (did you mean {words[found[0]]!r}?)" if found else ""
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "page"), counted(2000, "batch", "batches")
+    ('1 page', '2,000 batches')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

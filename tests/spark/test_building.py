@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.errors import SchemaError
 from semistream.spark import enrich
 from tests.spark.streams import SMALL, frame, master_table
 from tests.tables import assert_same_rows, model_join
@@ -83,6 +84,8 @@ def test_null_keys_are_counted_and_left_out(spark: SparkSession, tmp_path: Path)
     both = MasterStore.build(frame(spark, table), tmp_path / "2", key=["a", "b"])
     assert (both.rows, both.manifest.null_keys) == (2, 3)
     assert_same_rows(content(both), table.take([0, 4]))
+    with pytest.raises(SchemaError, match=r"2 of the rows have a NULL in their key \(a\)"):
+        MasterStore.build(frame(spark, table), tmp_path / "3", key="a", null_keys="refuse")
 
 
 def test_an_empty_dataframe(spark: SparkSession, tmp_path: Path) -> None:

@@ -230,6 +230,16 @@ def test_null_keys_are_left_out_and_counted(tmp_path: Path) -> None:
     assert store.get([(1, None), (None, "y"), (1, "x")]).num_rows == 1
 
 
+def test_null_keys_can_be_refused(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, None, 3], "v": range(3)})
+    with pytest.raises(SchemaError, match=r"1 of the first 3 rows have a NULL in their key \(a\).*null_keys='drop'"):
+        MasterStore.build(table, tmp_path / "store", key="a", null_keys="refuse")
+    assert os.listdir(tmp_path / "store") == []
+    with pytest.raises(ArgumentError, match="null_keys='keep' is not known; choose one of 'drop', 'refuse'"):
+        MasterStore.build(table, tmp_path / "store", key="a", null_keys="keep")
+    assert MasterStore.build(table.slice(0, 1), tmp_path / "store", key="a", null_keys="refuse").rows == 1
+
+
 def test_a_master_of_keys_alone_and_an_empty_one(tmp_path: Path) -> None:
     store = MasterStore.build(pa.table({"k": [3, 1, 3]}), tmp_path / "keys", key="k")
     assert all_rows(store)["k"].to_pylist() == [1, 3, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import log2
@@ -143,3 +144,42 @@ def test_too_few_descriptors_publish_all_or_nothing(store: MasterStore, change: 
 
 def test_an_update_does_not_open_the_base_again(store: MasterStore) -> None:
     assert store.upsert(one(1)).segments[0] is store.segments[0]
+
+
+def many_updates_with_a_reader(store: MasterStore, count: int) -> None:
+    """One row at a time, while a thread opens the newest version again and again."""
+    done = threading.Event()
+    seen: list[int] = []
+    failed: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                opened = MasterStore.open(store.path)
+                assert opened.get(5)["v"].to_pylist() == ["built" if opened.version == 1 else f"v{opened.version}"]
+                seen.append(len(opened.segments))
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(2, count + 2):
+            store = store.upsert(pa.table({"k": [5, 1_000 + number], "v": [f"v{number}", ""]}))
+    finally:
+        done.set()
+        reader.join()
+    assert failed == []
+    assert max(seen) <= 1 + most(store.bytes)
+    assert (store.version, store.latest().version) == (count + 1, count + 1)
+    assert store.verify() == store.pages
+
+
+def test_updates_with_a_reader(store: MasterStore) -> None:
+    many_updates_with_a_reader(store, 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_ten_thousand_updates_with_a_reader(store: MasterStore) -> None:
+    many_updates_with_a_reader(store, 10_000)

@@ -15,7 +15,7 @@ import pytest
 
 from semistream import failpoints
 from semistream.engine import join
-from semistream.errors import ConcurrentWriteError, OtherVersionError, StoreNotFoundError
+from semistream.errors import ConcurrentWriteError, CorruptStoreError, OtherVersionError, StoreNotFoundError
 from semistream.stores import MasterStore
 from semistream.stores.listing import Listing, manifest_path
 from semistream.stores.manifest import Manifest
@@ -194,6 +194,18 @@ def test_a_vacuum_that_is_overtaken_by_one_that_goes_further(
     last = MasterStore.open(store.path)
     assert (last.version, last.rows, last.verify()) == (6, 6, last.pages)
     assert found(store.path) == files(last)
+
+
+def test_a_manifest_that_is_a_broken_link(store: MasterStore) -> None:
+    newest = store.upsert(one(1, "")).upsert(one(2, ""))
+    before = found(store.path) - {"version-000002.json"}
+    manifest_path(store.path, 2).unlink()
+    manifest_path(store.path, 2).symlink_to("nowhere")
+    with pytest.raises(CorruptStoreError, match=r"version-000002\.json cannot be read"):
+        newest.vacuum(2)
+    with pytest.raises(CorruptStoreError, match=r"version-000002\.json cannot be read"):
+        MasterStore.open(store.path, 2)
+    assert before <= found(store.path)
 
 
 def test_few_floors_are_kept(store: MasterStore) -> None:

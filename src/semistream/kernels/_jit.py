@@ -1,7 +1,9 @@
 """The compiler settings of every kernel, and raw memory access for them.
 
 Kernels are compiled from eager signatures and kept in numba's on-disk cache, so a Python worker loads machine code
-instead of compiling. They take addresses and plain arrays, never Python objects, and release the GIL.
+instead of compiling. They take addresses and plain arrays, never Python objects, and release the GIL. The cache lies in
+NUMBA_CACHE_DIR if that is set, else beside the code or in the user's home; where none of these can be written, in a
+private temporary directory. Machine code is loaded from it, so it must belong to this user alone.
 
 The memory intrinsics exist because the rows on a page are packed: numba's typed arrays cannot load an unaligned
 64-bit word from a byte buffer in one instruction, and a byte loop costs about 1 ns a byte.
@@ -10,13 +12,18 @@ The memory intrinsics exist because the rows on a page are packed: numba's typed
 # The intrinsics' bodies have the shape that numba's code generator calls for: (context, builder, signature, arguments).
 # ruff: noqa: ARG001
 
+import atexit
+import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
-from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba import carray, config, njit, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -39,17 +46,48 @@ def _forget_stale_code() -> None:
                 index.unlink()
 
 
+def _private_place() -> Path | None:
+    """A temporary directory that only this user can write to; None when there is no such place."""
+    newest = max(path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py"))
+    try:
+        place = Path(tempfile.gettempdir()) / f"semistream-kernels-{os.getuid()}-{newest:x}"
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        found = place.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700:
+            return place
+        place = Path(tempfile.mkdtemp(prefix="semistream-kernels-"))  # the name was taken by somebody else
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+    except OSError:
+        return None
+    return place
+
+
+def _can_be_kept() -> bool:
+    """Does numba find a place for compiled code?"""
+    try:
+        njit(lambda: None, cache=True)
+    except RuntimeError:
+        return False
+    return True
+
+
 _forget_stale_code()
+temporary_place: Path | None = None
+if not _can_be_kept():
+    temporary_place = _private_place()
+    config.CACHE_DIR = str(temporary_place or "")  # type: ignore[attr-defined]
+_kept = _can_be_kept()
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile at import from eager signatures, or load from the on-disk cache."""
-    return njit(list(signatures), cache=True, nogil=True, boundscheck=False, error_model="numpy")
+    return njit(list(signatures), cache=_kept, nogil=True, boundscheck=False, error_model="numpy")
 
 
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """A small function that kernels call and LLVM inlines."""
-    return njit(function, cache=True, nogil=True, boundscheck=False, error_model="numpy")
+    return njit(function, cache=_kept, nogil=True, boundscheck=False, error_model="numpy")
 
 
 def _loader(bits: int, result: Any) -> Any:

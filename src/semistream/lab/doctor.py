@@ -83,15 +83,22 @@ def _packages() -> Iterator[Check]:
 
 def _kernels() -> Check:
     try:
-        from semistream.kernels import hashing
+        from semistream.kernels import _jit, hashing
 
         checksum: Any = hashing.checksum
-        place = Path(checksum.stats.cache_path)
+        place = checksum.stats.cache_path
     except Exception as error:  # noqa: BLE001 - whatever is wrong, it is to be shown, not raised
         return Check("bad", "kernels", f"cannot be compiled: {error}")
-    if os.access(place, os.W_OK):
-        return Check("good", "kernels", f"compiled ones are kept in {place}")
-    return Check("note", "kernels", f"{place} cannot be written: each process compiles anew; set NUMBA_CACHE_DIR")
+    lasting = "set NUMBA_CACHE_DIR to a directory that can be written and lasts"
+    if place is None or not os.access(place, os.W_OK):
+        return Check("note", "kernels", f"no place to keep compiled ones: each process compiles anew; {lasting}")
+    if _jit.temporary_place is not None:
+        return Check(
+            "note",
+            "kernels",
+            f"neither the package nor the home can be written: compiled ones are kept in {place} for now; {lasting}",
+        )
+    return Check("good", "kernels", f"compiled ones are kept in {place}")
 
 
 def _java() -> Check:

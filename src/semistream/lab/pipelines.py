@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from semistream.lab.options import counted
-
 if TYPE_CHECKING:
     from semistream.pipeline.decision import Decision
 

@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import KeyCodec
-from semistream.stores.building import Packer, new_segment, prepare, publish_build, stored_schema, with_keys
+from semistream.stores.building import (
+    Packer,
+    new_segment,
+    prepare,
+    publish_build,
+    raise_null_keys,
+    stored_schema,
+    with_keys,
+)
 from semistream.stores.manifest import SegmentEntry
 from semistream.stores.paged import MasterStore
 from semistream.stores.segment import SegmentWriter
@@ -38,6 +46,7 @@ def build(
     *,
     replace: bool,
     hash_bits: int,
+    refuse_null_keys: bool = False,
 ) -> MasterStore:
     """See `MasterStore.build`."""
     from pyspark.errors import PySparkException
@@ -68,6 +77,9 @@ def build(
     schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key, None)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
+    nulls = df.where(" or ".join(f"`{name.replace('`', '``')}` is null" for name in key)).count()
+    if nulls and refuse_null_keys:
+        raise_null_keys(nulls, key, "the rows")
 
     with_code = StructType([*df.schema.fields, StructField(_CODE, LongType())])
     coded = df.mapInArrow(_add_codes(codec, key), with_code)
@@ -78,7 +90,6 @@ def build(
     entries = [SegmentEntry(**report["entry"]) for report in found]
     if not entries:  # an empty DataFrame: one empty base
         entries = [SegmentWriter(new_segment(path), Packer(schema, codec).layout, page_bytes).finish("base")]
-    nulls = df.where(" or ".join(f"`{name.replace('`', '``')}` is null" for name in key)).count()
     return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous)
 
 

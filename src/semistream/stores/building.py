@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, StoreError
+from semistream.errors import ArgumentError, SchemaError, StoreError, choose, counted
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores import device as devices
@@ -79,8 +79,11 @@ def prepare(path: Path, *, replace: bool) -> Manifest | None:
     ours = ("segment-", ".segment-", ".version-", ".floor-")
     if path.exists() and not replace and not all(entry.name.startswith(ours) for entry in path.iterdir()):
         raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
-    with explained("make the directory", path):
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with explained("make the directory", path):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StoreError(f"{path} cannot be made a directory: it is a broken link, or lies below a file") from error
     return None
 
 
@@ -101,8 +104,10 @@ def build(
     progress: Progress | None,
     hash_bits: int,
     properties: dict[str, str] | None = None,
+    null_keys: str = "drop",
 ) -> MasterStore:
     """See `MasterStore.build`."""
+    refuse = choose("null_keys", null_keys, ("drop", "refuse")) == "refuse"
     check_page_bytes(page_bytes)
     memory_bytes = parse_bytes(memory)
     if not key or not all(isinstance(name, str) for name in key):
@@ -115,7 +120,9 @@ def build(
         import importlib
 
         spark = importlib.import_module("semistream.spark.building")
-        built: MasterStore = spark.build(source, path, key, columns, page_bytes, replace=replace, hash_bits=hash_bits)
+        built: MasterStore = spark.build(
+            source, path, key, columns, page_bytes, replace=replace, hash_bits=hash_bits, refuse_null_keys=refuse
+        )
         return built.apply(properties=properties) if properties else built
     opened = open_source(source, with_keys(key, columns))
     schema = stored_schema(opened.schema, key, None)
@@ -129,7 +136,10 @@ def build(
         for batch in opened.batches():
             if batch.num_rows:
                 seen += batch.num_rows
-                yield packer.pack(batch)
+                block = packer.pack(batch)
+                if refuse and packer.null_keys:
+                    raise_null_keys(packer.null_keys, key, f"the first {counted(seen, 'row')}")
+                yield block
                 if progress is not None:
                     progress("read and sort", seen, opened.rows)
 
@@ -141,6 +151,14 @@ def build(
                 progress("write pages", writer.rows, seen - packer.null_keys)
         entry = writer.finish("base")
     return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous, properties)
+
+
+def raise_null_keys(count: int, key: list[str], among: str) -> NoReturn:
+    """Refuse rows that nothing could ever match."""
+    raise SchemaError(
+        f"{count:,} of {among} have a NULL in their key ({', '.join(key)}) and could never match; "
+        "filter them out, or leave them out with null_keys='drop' (--null-keys drop)"
+    )
 
 
 def _expected(rows: int | None) -> int:

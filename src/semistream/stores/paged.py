@@ -97,12 +97,15 @@ class MasterStore:
         progress: Progress | None = None,
         hash_bits: int = 64,
         properties: Mapping[str, str] | None = None,
+        null_keys: str = "drop",
     ) -> MasterStore:
         """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
         any size.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
         as a new version of a store that is there already. ``properties`` are texts that stay with the store.
+        Rows with a NULL in their key can never match: ``null_keys="drop"`` leaves them out and counts them
+        (``store.manifest.null_keys``), ``"refuse"`` makes them an error.
         """
         from semistream.stores import building
 
@@ -117,6 +120,7 @@ class MasterStore:
             progress=progress,
             hash_bits=hash_bits,
             properties=None if properties is None else dict(properties),
+            null_keys=null_keys,
         )
 
     @property

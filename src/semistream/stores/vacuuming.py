@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from semistream import failpoints
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, CorruptStoreError
 from semistream.stores.files import explained, publish_new
 from semistream.stores.listing import Listing, floor_path, manifest_path
 from semistream.stores.manifest import Manifest
@@ -63,11 +63,13 @@ def _segments(path: Path, number: int) -> set[str] | None:
 
 
 def _segments_of_all(path: Path, numbers: list[int]) -> set[str] | None:
+    """The files of versions that must be there; None when one was removed since they were listed."""
     used: set[str] = set()
     for number in numbers:
         files = _segments(path, number)
         if files is None:
-            Manifest.load(path)  # raises when the store is gone or its newest manifest cannot be read
+            if number in Manifest.versions(path):
+                raise CorruptStoreError(f"{manifest_path(path, number)} cannot be read: a broken link")
             return None
         used |= files
     return used
