@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import MasterStore
+from semistream.spark.shared import file_prefix
 from tests.waiting import wait_until as wait_until  # noqa: PLC0414 - the Spark tests have it from here
 
 if TYPE_CHECKING:
@@ -94,6 +96,12 @@ def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
     writer = df.writeStream.format("memory").queryName(name).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
     return df.sparkSession.table(name).toArrow()
+
+
+def shared_files(application: str, ending: str = "*") -> list[Path]:
+    """Files that the workers of an application share, wherever there was room for them."""
+    pattern = f"{file_prefix(application)}-{ending}"
+    return sorted(path for place in {"/dev/shm", tempfile.gettempdir()} for path in Path(place).glob(pattern))
 
 
 def fails(pattern: str) -> Any:

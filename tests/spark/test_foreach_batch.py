@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semistream.spark import Metrics, enrich
-from semistream.spark.shared import file_prefix
-from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
+from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, shared_files, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +43,8 @@ def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> 
     """Each batch is planned anew, some with a new version: they share one cache, not one each."""
     store = build(tmp_path / "s")
     df = stream(spark, tmp_path / "in", [keys(1, 50)] * 3)
-    pattern = f"{file_prefix(spark.sparkContext.applicationId)}-*-cache*"
-    before = set(Path("/dev/shm").glob(pattern))
+    application = spark.sparkContext.applicationId
+    before = set(shared_files(application, "*-cache*"))
     metrics = Metrics(spark)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -56,5 +55,5 @@ def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> 
 
     run(df, tmp_path / "checkpoint", write)
     metrics.close()
-    assert len(set(Path("/dev/shm").glob(pattern)) - before) == 1
+    assert len(set(shared_files(application, "*-cache*")) - before) == 1
     assert metrics.last.hits == 1  # key 50 did not change

@@ -24,8 +24,9 @@ from semistream.errors import SemistreamError
 from semistream.spark import shared
 from semistream.spark.operator import Operator, running
 from semistream.spark.prepare import Stream, prepare
-from semistream.spark.shared import file_prefix, place, remove_files
+from semistream.spark.shared import place, remove_files
 from tests.spark.streams import build, keys, master_table
+from tests.spark.streams import shared_files as files
 from tests.tables import assert_same_rows, model_join, table_of
 from tests.waiting import PATIENCE
 
@@ -63,10 +64,6 @@ def application() -> Iterator[str]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> MasterStore:
     table = master_table(ROWS)
     return build(tmp_path / "s", table if request.param == "text" else table.drop_columns(["name"]))
-
-
-def files(application: str) -> list[Path]:
-    return sorted(Path("/dev/shm").glob(f"{file_prefix(application)}-*"))
 
 
 def cache_file(application: str) -> Path:
