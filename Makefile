@@ -9,9 +9,11 @@ export SPARK_LOCAL_IP := 127.0.0.1
 # Workers run the same Python as the driver, whatever python3 is on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-# Workers get whole files, so that a file's Spark session is started once. Three for two cores: Spark's tests wait a lot.
+# Workers get whole files, so that a file's Spark session is started once; the longest files begin first, as
+# tests/conftest.py has them. Three workers for two cores: Spark's tests wait a lot.
 # A JVM that lives for a minute spends a third of its time on optimising itself: it is told not to.
-PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(BIN)/python -m pytest -n 3 --dist loadfile
+PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(BIN)/python -m pytest -n 3 --dist loadfile \
+	--no-loadscope-reorder
 
 .PHONY: help setup postgres demo test test-long test-lowest lint format bench clean
 

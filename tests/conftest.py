@@ -1,9 +1,42 @@
-"""What holds for all tests: no example is too slow for Hypothesis."""
+"""What holds for all tests: the longest files begin first, and no example is too slow for Hypothesis."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes, or how long it takes to make one up, says something of the machine only.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+# A worker gets whole files, so a long one that begins last is waited for alone. Those of half a minute or so, in order.
+LONGEST = (
+    "joins/test_conformance.py",
+    "pipeline/test_faults.py",
+    "joins/test_papers.py",
+    "test_demo.py",
+    "pipeline/test_crashes.py",
+    "spark/test_differential.py",
+    "spark/test_faults.py",
+    "spark/test_misses.py",
+    "spark/test_sources.py",
+    "spark/test_versions.py",
+    "sinks/test_warehouses.py",
+    "pipeline/test_pipeline.py",
+    "spark/test_memory.py",
+    "joins/test_split.py",
+    "lab/papers/test_runs.py",
+    "pipeline/test_relief.py",
+    "spark/test_shedding.py",
+    "stores/test_crashes.py",
+    "sinks/test_delta_spark.py",
+    "test_tutorial.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by file: the longest first, the others in the order in which they were found."""
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))

@@ -224,9 +224,11 @@ class TestRefused:
 
 def test_a_short_run_of_all_of_it(tmp_path: Path) -> None:
     # A process of its own: the demo starts and stops Spark, and other tests may have theirs.
-    call = (
-        "import sys; from pathlib import Path; from semistream.demo import run; sys.exit(run(Path('demo'), quick=True))"
-    )
+    call = """if True:
+        import sys
+        from pathlib import Path
+        from semistream.demo import run
+        sys.exit(run(Path("demo"), products=50_000, quick=True))"""
     done = subprocess.run([sys.executable, "-c", call], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")  # what Spark says is in its log
     assert "60,000 rows in the table, 60,000 different sales, 60,000 sold" in done.stdout

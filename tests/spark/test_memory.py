@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.lab.memory import pss_bytes, python_workers
+from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
 from tests.spark.streams import SMALL, add_file, build, frame, keys, master_table, run, stream
 from tests.spark.test_foreach_batch import caches
@@ -28,11 +28,21 @@ BUDGET = 32_000_000
 CONSTANT = 64 << 20  # bytes a worker, beside budget and a tenth of it
 
 
+def held_bytes(pid: int) -> int:
+    """What a process holds of data, its share of what is shared; of code, others map and unmap the same files."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:  # it is gone
+        return 0
+    parts = [line.split() for line in text.splitlines() if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+    return sum(int(part[1]) * 1024 for part in parts)
+
+
 class Sampler:
     """The largest sum, at one moment, of what the workers hold above their idle baseline."""
 
     def __init__(self) -> None:
-        self.idle = {pid: pss_bytes(pid) or 0 for pid in python_workers(os.getpid())}
+        self.idle = {pid: held_bytes(pid) for pid in python_workers(os.getpid())}
         self.growth = 0
         self.workers: set[int] = set()
         self._stop = threading.Event()
@@ -49,7 +59,7 @@ class Sampler:
     def _watch(self) -> None:
         usual = sorted(self.idle.values())[len(self.idle) // 2]
         while not self._stop.is_set():
-            now = {pid: pss_bytes(pid) or 0 for pid in python_workers(os.getpid())}
+            now = {pid: held_bytes(pid) for pid in python_workers(os.getpid())}
             above = {pid: size - self.idle.get(pid, usual) for pid, size in now.items()}
             self.workers |= {pid for pid, size in above.items() if size > 4 << 20}
             self.growth = max(self.growth, sum(above.values()))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from semistream.errors import counted
+
 if TYPE_CHECKING:
     from semistream.pipeline.decision import Decision
 

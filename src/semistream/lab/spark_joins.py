@@ -20,7 +20,7 @@ from semistream.stats import Stats
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_METRICS_SECONDS = 10.0
+_METRICS_SECONDS = 120.0
 
 
 class Arm:
