@@ -164,7 +164,7 @@ def joins(
 
     [cyan]semistream bench joins --sizes 1000000 --memory 10% --skews 1 --layouts shuffled --arms sscj,moij,sweep[/]
     """
-    from semistream.errors import BenchmarkError
+    from semistream.lab.cells import BenchmarkError
     from semistream.lab.suites import GRIDS
 
     try:
@@ -196,7 +196,7 @@ def joins(
 @bench.command()
 def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
     """Make report.html from results.jsonl again."""
-    from semistream.errors import BenchmarkError
+    from semistream.lab.cells import BenchmarkError
     from semistream.lab.report import write_report
 
     if not (directory / "results.jsonl").exists():
@@ -278,7 +278,7 @@ def plan(
 
 
 def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
-    from semistream.errors import BenchmarkError
+    from semistream.lab.cells import BenchmarkError
 
     try:
         return tuple(int(part.replace("_", "")) for part in listed(text))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from semistream.errors import BenchmarkError, choose
+from semistream.errors import choose
+from semistream.lab.cells import BenchmarkError
 
 LAYOUTS = ("shuffled", "sorted")
 AXES = ("rows", "memory", "skew", "layout")

@@ -104,7 +104,7 @@ def run(
 @lab.command()
 def report(out: Out = None) -> None:
     """Make lab.html, its pictures as PNG and summary.md from the results again."""
-    from semistream.errors import BenchmarkError
+    from semistream.lab.cells import BenchmarkError
     from semistream.lab.papers.page import write_page
     from semistream.lab.papers.summary import write_summary
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.errors import BenchmarkError
-from semistream.lab.cells import Cell
+from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.commands import Data, Quick, Repetitions
 
 ARMS = ("semistream", "spark")

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from semistream.errors import BenchmarkError, choose
-from semistream.lab.cells import Cell, enriched
+from semistream.errors import choose
+from semistream.lab.cells import BenchmarkError, Cell, enriched
 from semistream.lab.data import BenchData
 from semistream.lab.environment import environment
 from semistream.lab.grid_joins import Grid

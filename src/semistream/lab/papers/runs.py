@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from semistream.errors import BenchmarkError, choose
-from semistream.lab.cells import Cell
+from semistream.errors import choose
+from semistream.lab.cells import BenchmarkError, Cell
 from semistream.lab.papers import SUITES
 from semistream.lab.papers.figures import Figure, Scale, places_of
 from semistream.lab.suites import in_turns
