@@ -52,7 +52,7 @@ class Outcome:
     stats: Stats = field(default_factory=Stats)
     replayed: int = 0
     customers: Path | None = None  # the table of those that were made
-    lag: Lag = field(default_factory=Lag)  # while sales arrive
+    lag: Lag = field(default_factory=Lag)
 
     @property
     def measured(self) -> list[tuple[int, float]]:
@@ -144,8 +144,7 @@ class Query:
         behind = max(0, len(arrived) - done)
         now = time.monotonic()
         waiting = now - arrived[done] if behind else 0.0
-        if self.arrivals.is_alive():
-            self.outcome.lag.note(now, self.seen, waiting)
+        self.outcome.lag.note(now - came for came in arrived[len(self.outcome.lag.seconds) : done])
         show(Reading(rows, self.seen, *(batches[-1] if batches else (0, 0.0)), behind, waiting, self._stats()))
         return rows
 

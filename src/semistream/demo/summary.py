@@ -95,7 +95,7 @@ def _judgement(settings: Settings, verdict: Verdict) -> str:
         return "[dim]Too few sales to judge the rates by.[/]"
     lines = [f"Sales arrived at {settings.arrival_rate:,.0f} rows/s."]
     first, last = verdict.ours.lag.trend
-    between = f"from {first:.1f} s to {last:.1f} s while they arrived"
+    between = f"from {first:.1f} s to {last:.1f} s (first and last third of the files)"
     if verdict.ours.lag.grew(settings.trigger_seconds):
         lines.append(f"semistream fell behind: its lag grew {between}.")
     elif verdict.ours.rate < settings.arrival_rate:
