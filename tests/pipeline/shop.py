@@ -18,6 +18,7 @@ import pyarrow as pa
 from semistream import MasterStore, Shed
 from semistream.etl.dimension import Dimension
 from semistream.pipeline import Pipeline, assign_keys, compute, deduplicate, keep, lookup, select, source
+from semistream.sinks import PostgresWarehouse
 from semistream.sinks.delta_tables import DeltaWarehouse
 from semistream.sinks.warehouse import Warehouse
 
@@ -47,18 +48,24 @@ def sale(number: int, **changes: Any) -> Row:
 
 
 class Shop:
-    """Everything on disk: stores, arriving files, state, warehouse."""
+    """Everything on disk: stores, arriving files, state, warehouse.
+
+    Two files say what is not as usual, to other processes too: ``table`` names the table of facts, ``address`` the
+    database that is the warehouse.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.table = _said(root / "table") or "sales"
+        self.dimension = "customers" if self.table == "sales" else f"customers of {self.table}"
         self.incoming = root / "incoming"
         self.products = root / "stores" / "products"
         self.shops = root / "stores" / "shops"
-        self.customers = root / "stores" / "customers"
+        self.customers = root / "stores" / self.dimension
 
     def open(self) -> Shop:
         """Make the stores: products p0 to p4, shops 0 and 1, no customers."""
-        self.incoming.mkdir(parents=True)
+        self.incoming.mkdir(parents=True, exist_ok=True)
         MasterStore.build(products(range(5)), self.products, key="id")
         MasterStore.build(
             pa.table({"number": pa.array([0, 1], pa.int32()), "city": ["Rome", "Oslo"]}), self.shops, key="number"
@@ -80,6 +87,8 @@ class Shop:
 
     def warehouse(self) -> Warehouse:
         """Where the rows go."""
+        if address := _said(self.root / "address"):
+            return PostgresWarehouse(address, staging=self.root / "state" / "staging", schema=self.root.name)
         return DeltaWarehouse(self.root / "warehouse")
 
     def pipeline(self, sink: Warehouse | None = None, **changes: Any) -> Pipeline:
@@ -97,10 +106,14 @@ class Shop:
                 select("sale_id", "product", "city", "customer_sk", "quantity", "revenue", "sold_at"),
             ],
             sink or self.warehouse(),
-            table="sales",
+            table=self.table,
             state=self.root / "state",
             **settings,
         )
+
+
+def _said(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def products(numbers: Any, price: float = 1.0) -> pa.Table:
@@ -165,14 +178,16 @@ class Model:
                 }
             )
 
-    def agrees(self, warehouse: Warehouse, totals: dict[str, int]) -> None:
+    def agrees(
+        self, warehouse: Warehouse, totals: dict[str, int], table: str = "sales", dimension: str = "customers"
+    ) -> None:
         """The warehouse and the accounting are as the model's."""
-        found = warehouse.read("sales").drop_columns(["sold_at"]).to_pylist()
+        found = warehouse.read(table).drop_columns(["sold_at"]).to_pylist()
         assert sorted(map(repr, found)) == sorted(map(repr, self.facts))
-        aside = [row["sale_id"] for row in warehouse.read("sales_unmatched").to_pylist()]
+        aside = [row["sale_id"] for row in warehouse.read(f"{table}_unmatched").to_pylist()]
         assert sorted(aside) == sorted(row["sale_id"] for row in self.unmatched)
-        assert warehouse.read("sales_quarantine").num_rows == self.quarantined
-        members = {row["customer"]: row["customer_sk"] for row in warehouse.read("customers").to_pylist()}
+        assert warehouse.read(f"{table}_quarantine").num_rows == self.quarantined
+        members = {row["customer"]: row["customer_sk"] for row in warehouse.read(dimension).to_pylist()}
         assert {name: key for name, key in members.items() if key > 0} == self.members
         assert {name: totals[name] for name in totals if name not in ("released", "retried", "reconciled")} == {
             "shed": 0,  # or reconciled

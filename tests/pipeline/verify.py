@@ -29,7 +29,7 @@ def parsed(line: str) -> Row | str:
 
 def history(shop: Shop) -> list[tuple[Decision, list[Row | str]]]:
     """Every decision in its order, with the rows that came for it."""
-    ledger = Ledger(shop.root / "state", "sales")
+    ledger = Ledger(shop.root / "state", shop.table)
     found = []
     for kind in ("batches", "side"):
         for number in range((ledger.last(kind) if ledger.last(kind) is not None else -1) + 1):  # type: ignore[operator]
@@ -54,7 +54,7 @@ def verify(shop: Shop) -> None:
         model.batch(rows)
     arrived = sum(len(path.read_text().splitlines()) for path in shop.incoming.glob("*.json"))
     assert model.rows_in == arrived, f"{arrived} rows arrived, {model.rows_in} were read"
-    model.agrees(shop.warehouse(), decisions[-1][0].totals)
+    model.agrees(shop.warehouse(), decisions[-1][0].totals, shop.table, shop.dimension)
 
 
 if __name__ == "__main__":

@@ -37,49 +37,81 @@ def programs() -> Path:
     return max(fit, key=lambda place: int(place.parent.name) if place.parent.name.isdecimal() else 0)
 
 
+class Server:
+    """A server that can be stopped and started again, where it is."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.address = _address(place)
+        self._programs, self._who, self._environment = _reachable(programs(), place)
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def make(self) -> None:
+        """A new cluster of databases."""
+        (self.place / "password").write_text(PASSWORD + "\n", encoding="utf-8")
+        if self._who:
+            shutil.chown(self.place, user=self._who["user"], group=self._who["group"])
+        made = subprocess.run(
+            [
+                *(self._programs / "initdb", "-D", self.place / "data", "-U", USER, "-A", "scram-sha-256"),
+                *("-E", "UTF8", "--no-locale", "-N", "--pwfile", self.place / "password"),
+            ],
+            cwd=self.place,
+            env=self._environment,
+            capture_output=True,
+            check=False,
+            **self._who,
+        )
+        assert made.returncode == 0, made.stderr.decode()
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        log = self.place / "log"
+        with log.open("ab") as file:
+            self._running = subprocess.Popen(
+                [self._programs / "postgres", "-D", self.place / "data", "-F", "-k", self.place, "-h", ""],
+                cwd=self.place,
+                env=self._environment,
+                stdout=file,
+                stderr=file,
+                **self._who,
+            )
+        _wait(self.address, self._running, log)
+
+    def stop(self) -> None:
+        """At once, as in a crash: what is under way is rolled back at the next start."""
+        if self._running is None:
+            return
+        self._running.send_signal(signal.SIGQUIT)
+        try:
+            self._running.wait(10)
+        except subprocess.TimeoutExpired:
+            self._running.kill()
+            self._running.wait()
+        self._running = None
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """A server of our own, running."""
+    place = Path(tempfile.mkdtemp(prefix="semistream-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
+    server: Server | None = None
+    try:
+        server = Server(place)
+        server.make()
+        server.start()
+        yield server
+    finally:
+        if server is not None:
+            server.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
 @contextmanager
 def running() -> Iterator[str]:
     """A server; gives its address with the password."""
-    place = Path(tempfile.mkdtemp(prefix="semistream-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
-    started: subprocess.Popen[bytes] | None = None
-    try:
-        found, who, environment = _reachable(programs(), place)
-        (place / "password").write_text(PASSWORD + "\n", encoding="utf-8")
-        if who:
-            shutil.chown(place, user=who["user"], group=who["group"])
-        made = subprocess.run(
-            [
-                *(found / "initdb", "-D", place / "data", "-U", USER, "-A", "scram-sha-256"),
-                *("-E", "UTF8", "--no-locale", "-N", "--pwfile", place / "password"),
-            ],
-            cwd=place,
-            env=environment,
-            capture_output=True,
-            check=False,
-            **who,
-        )
-        assert made.returncode == 0, made.stderr.decode()
-        with (place / "log").open("wb") as log:
-            started = subprocess.Popen(
-                [found / "postgres", "-D", place / "data", "-F", "-k", place, "-h", ""],
-                cwd=place,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                **who,
-            )
-        address = _address(place)
-        _wait(address, started, place / "log")
-        yield address
-    finally:
-        if started is not None:
-            started.send_signal(signal.SIGQUIT)  # at once: its data are for nobody
-            try:
-                started.wait(10)
-            except subprocess.TimeoutExpired:
-                started.kill()
-                started.wait()
-        shutil.rmtree(place, ignore_errors=True)
+    with serving() as server:
+        yield server.address
 
 
 def _reachable(found: Path, place: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
