@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from semistream import MasterStore
 from semistream.errors import SemistreamError
-from semistream.pipeline import Pipeline, source
+from semistream.pipeline import Pipeline, compute, lookup, source
 from semistream.pipeline.file import load
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.status import at_work, status_of
@@ -22,7 +23,7 @@ from semistream.sinks import SinkError
 from semistream.sinks.parquet import ParquetWarehouse
 from semistream.sinks.postgres import PostgresWarehouse
 from semistream.sinks.warehouse import BatchWrites
-from tests.pipeline.shop import Shop, sale
+from tests.pipeline.shop import Shop, products, sale
 from tests.sinks.postgres_server import PASSWORD
 
 FILE = """\
@@ -154,3 +155,26 @@ class TestStatus:
             ledger.close()
             with pytest.raises(SemistreamError, match="loaded nothing yet"):  # a crash left the mark behind
                 status_of(tmp_path, "sales", {})
+
+
+def test_rows_sent_again(shop: Shop, spark: object) -> None:
+    """What is sent again fails in the same words as a batch."""
+
+    def pipeline(expression: str) -> Pipeline:
+        return Pipeline(
+            source("json", shop.incoming, schema={"sale_id": "bigint", "product": "string"}),
+            [lookup(shop.products, on={"product": "id"}, on_miss="redirect"), compute(share=expression)],
+            ParquetWarehouse(shop.root / "warehouse"),
+            table="sales",
+            state=shop.root / "state",
+        )
+
+    shop.arrive(0, [sale(6)])  # there is no such product yet
+    pipeline("100 / sale_id").run(spark, once=True)  # type: ignore[arg-type]
+    MasterStore.open(shop.products).upsert(products(range(6, 7)))
+    with pytest.raises(SemistreamError, match=r"^sales stopped: \[DIVIDE_BY_ZERO\]") as found:
+        pipeline("100 / (sale_id - 6)").retry(spark)  # type: ignore[arg-type]
+    assert found.value.__notes__ == [f"the stack is in {shop.root / 'state' / 'run.log'}"]
+    done = pipeline("100 / sale_id").retry(spark)  # type: ignore[arg-type]
+    assert done is not None
+    assert done.totals["enriched"] == 1

@@ -217,7 +217,9 @@ class Running:
                 self.last = self._batches.run(frame, job, again=again)
         except BaseException as error:
             self.error = error
-            raise
+            if not isinstance(error, Exception):
+                raise
+            raise stopped(self.pipeline.name, error, error, self.pipeline.log)  # noqa: B904 - it has its cause
         return self.last
 
     def release(self) -> Decision | None:

@@ -74,10 +74,11 @@ class Status:
             return [("state", state), ("batches", "0, none is loaded yet")]
         totals = last.totals
         held = sum(segment.bytes for segment in last.held)
-        ago, rows = now - last.decided_at, last.counts["rows_in"]
+        ago, came = now - last.decided_at, last.counts["rows_in"]
+        rows = f"{came:,} {'row' if came == 1 else 'rows'}"
         lines = [
             ("state", state),
-            ("batches", f"{self.batches:,}, the last was loaded {ago:,.0f} s ago with {rows:,} rows"),
+            ("batches", f"{self.batches:,}, the last was loaded {ago:,.0f} s ago with {rows}"),
             ("rate", f"{self.rows_per_second:,.0f} rows/s while batches run"),
             *((name.replace("_", " "), f"{totals.get(name, 0):,}") for name in ("rows_in", *WENT)),
         ]
