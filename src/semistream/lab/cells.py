@@ -14,8 +14,6 @@ from typing import Any
 from semistream.budget import format_bytes
 from semistream.errors import SettingError
 
-__all__ = ["ENRICHED", "LABELLED", "PLACE", "BenchmarkError", "Cell", "enriched"]
-
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # Parameters that decide which rows a batch has, and which come out.
 PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "options", "domain", "master_skew")
