@@ -18,7 +18,7 @@ from semistream.pipeline import Pipeline, compute, lookup, source
 from semistream.pipeline.file import load
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.status import at_work, status_of
-from semistream.pipeline.stopping import reason
+from semistream.pipeline.stopping import reason, stopped
 from semistream.sinks import SinkError
 from semistream.sinks.parquet import ParquetWarehouse
 from semistream.sinks.postgres import PostgresWarehouse
@@ -118,6 +118,11 @@ class TestReason:
             ("", "no reason was given"),
         ):
             assert reason(text) == expected
+
+    def test_errors_of_python(self, tmp_path: Path) -> None:
+        for error, words in ((KeyError("product"), "KeyError: 'product'"), (RuntimeError(), "RuntimeError")):
+            found = stopped("sales", error, Exception("[STREAM_FAILED] x"), tmp_path / "run.log")
+            assert str(found) == f"sales stopped: {words}"
 
 
 class _Watched(ParquetWarehouse):

@@ -25,7 +25,10 @@ def stopped(name: str, error: BaseException | None, failure: BaseException, log:
         found = StateError(f"{name} stopped: {error}. No row is lost; see to the disk and start again")
         found.__cause__ = error
     else:
-        found = SemistreamError(f"{name} stopped: {reason(str(error or failure))}")
+        text = str(error or failure)
+        if error is not None and len(text.splitlines()) < 2:  # of Python alone: a KeyError is nothing but its key
+            text = f"{type(error).__name__}: {text}".rstrip(": ")
+        found = SemistreamError(f"{name} stopped: {reason(text)}")
         found.__cause__ = failure
     found.exit_code = 1  # it is what came in that stopped it, not how it was called
     found.add_note(f"the stack is in {log}")
