@@ -21,8 +21,12 @@ def spark_arrow(kind: pa.DataType) -> pa.DataType:
 
 
 def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column in a type, as it is if it has that type."""
-    return column if column.type.equals(kind) else pc.cast(column, kind)
+    """The column in a type, as it is if it has that type. Spark has no nanoseconds: they are cut off, as Spark does."""
+    if column.type.equals(kind):
+        return column
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    return pc.cast(column, kind)
 
 
 def unused_name(wanted: str, taken: Iterable[str]) -> str:
