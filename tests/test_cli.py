@@ -235,7 +235,11 @@ def test_every_error_has_an_exit_code() -> None:
     found = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     kinds = [kind for kind in found if issubclass(kind, errors.SemistreamError)]
     usage = {kind.__name__ for kind in kinds if kind.exit_code == 2}
-    assert usage == {"UsageError", "ArgumentError", "SchemaError", "KeyTypeError"}
+    assert usage == {"UsageError", "ArgumentError", "SchemaError", "KeyTypeError"} | {
+        "StepError",
+        "PipelineFileError",
+        "SettingError",
+    }
     assert {kind.exit_code for kind in kinds} == {1, 2}
 
 

@@ -69,13 +69,13 @@ def test_what_it_prints_and_what_it_keeps_to_itself(shop: Shop, postgres: str) -
     shop.arrive(1, [sale(3, quantity=0)])
     done = run(shop.root, PASSWORD)
     assert "batch 0: 3 rows" in done.stdout
-    log = Path("state/run.log")
+    log = shop.root / "state" / "run.log"
     first, *rest = done.stderr.splitlines()  # nothing of Spark's own, neither at the start nor at the end
     assert first.startswith("semistream: sales stopped: [DIVIDE_BY_ZERO] ")
     assert rest == [f"the stack is in {log}"]
     assert done.returncode == 1
-    assert "Traceback (most recent call last)" in (shop.root / log).read_text()
-    assert stat.S_IMODE((shop.root / log).stat().st_mode) == 0o600
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
     with pytest.raises(SinkError, match="password authentication failed") as wrong:
         _loaded(shop, PASSWORD + "x").sink.check("sales", "0b7f61f3-d9f5-4942-945a-e7a65429d651")
 

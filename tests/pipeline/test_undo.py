@@ -15,7 +15,7 @@ from semistream.etl.dimension import Dimension
 from semistream.pipeline import Decision
 from semistream.pipeline.ledger import Ledger
 from semistream.sinks import SinkError
-from tests.pipeline.faults import CrashError, at, crash
+from tests.pipeline.faults import at, crash
 from tests.pipeline.shop import Model, Row, Shop, products, sale
 from tests.pipeline.test_crashes import driver
 
@@ -195,7 +195,7 @@ class TestUndo:
         model.prices["p6"] = 7.0
         model.batch([])
         at(monkeypatch.setattr, {"after_decision": crash})
-        with pytest.raises(CrashError):
+        with pytest.raises(SemistreamError, match="CrashError"):
             run(shop, spark)  # side 1
         at(monkeypatch.setattr, {})
         for file in (shop.root / "warehouse").glob("*/sales.side*-s000000001-*.parquet"):

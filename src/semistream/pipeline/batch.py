@@ -105,6 +105,7 @@ class Batches:
     # -- compute and decide ----------------------------------------------------------------------------------------
 
     def _decide(self, frame: DataFrame, job: Job, started: float, again: str, share: float) -> Decision:
+        began = time.monotonic()
         masters = self.ledger.pin(job.kind, job.number, self.shape.newest(self.seen))
         versions = {name: one.number for name, one in masters.items()}
         reach("after_pin")
@@ -143,7 +144,6 @@ class Batches:
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
             sync_directory(directory)
-        now = self.clock()
         return Decision(
             writes=BatchWrites(job.app, job.query, job.number, writes),
             masters=versions,
@@ -153,8 +153,9 @@ class Batches:
             held=tuple(segments),
             seen=seen,
             dimensions={**self.shape.mirrored_versions(), **dimensions},
-            seconds=max(0.0, now - started),  # a clock may be set back
-            decided_at=now,
+            seconds=time.monotonic() - began,  # the clock may be set back meanwhile
+            started_at=started,
+            decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
             stores={name: one.store for name, one in masters.items()},
         )

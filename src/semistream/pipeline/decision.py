@@ -56,11 +56,12 @@ class Decision:
     decided_at: float = 0.0
     sequence: int = 0  # of all decisions, whatever their kind
     stores: dict[str, str] = field(default_factory=dict)  # the id of each master's store
+    started_at: float | None = None
 
     @property
     def begun(self) -> float:
         """When the batch began, in seconds since 1970."""
-        return self.decided_at - self.seconds
+        return self.decided_at - self.seconds if self.started_at is None else self.started_at
 
     @property
     def read(self) -> dict[str, Read]:
