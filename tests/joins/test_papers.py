@@ -199,7 +199,9 @@ def test_every_join_says_what_it_is() -> None:
         assert "Budget:" in module, f"{name}: its file does not say how it divides the budget"
 
 
-@pytest.mark.parametrize("name", sorted(JOINS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if at % 3 else []) for at, name in enumerate(sorted(JOINS))]
+)
 def test_an_abandoned_stream_leaves_nothing_behind(store: MasterStore, load: ZipfWorkload, name: str) -> None:
     """A caller stops in the middle; the same join then answers the next stream as if nothing had happened."""
     join = made(store, load, name, "200%" if name == "reference" else "5%")

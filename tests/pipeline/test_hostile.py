@@ -78,7 +78,7 @@ class TestClock:
 class TestRewrittenInput:
     """A file is exchanged for another of its name, though it must not be: rows count as they were decided."""
 
-    @pytest.mark.parametrize("point", ["after_staging", "after_decision"])
+    @pytest.mark.parametrize("point", [pytest.param("after_staging", marks=pytest.mark.long), "after_decision"])
     def test_between_a_crash_and_the_restart(
         self, shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, point: str
     ) -> None:

@@ -180,6 +180,7 @@ class TestUndo:
             shop.pipeline().undo()
         assert run(shop, spark).writes.batch == 1
 
+    @pytest.mark.long
     def test_of_work_beside_the_batches(self, shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         """Held rows are released at rest; before it there was such work, and then a batch."""
         model = Model()

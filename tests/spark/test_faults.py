@@ -194,7 +194,8 @@ def python(script: str, *arguments: str, said: Path, **environment: str) -> int:
         ).returncode
 
 
-@pytest.mark.parametrize("failpoint", ["enriched", pytest.param("committed", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["enriched", "committed"])
 def test_the_driver_is_killed(spark: SparkSession, tmp_path: Path, failpoint: str) -> None:
     from deltalake import DeltaTable
 

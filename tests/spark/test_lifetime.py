@@ -39,7 +39,8 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("ending", ["exits", *(pytest.param(e, marks=pytest.mark.long) for e in ("killed", "stops"))])
+@pytest.mark.long
+@pytest.mark.parametrize("ending", ["exits", "killed", "stops"])
 def test_with_a_query_running(tmp_path: Path, ending: str) -> None:
     store = build(tmp_path / "s", master_table(500))
     with (tmp_path / "said").open("wb") as out:

@@ -39,7 +39,7 @@ def test_null_drop_and_defaults(spark: SparkSession, store: MasterStore, transpo
     assert column(filled, "name") == [None, "n4", "unknown", "unknown"]
 
 
-@TRANSPORTS
+@KEYS_FIRST
 def test_fail_names_some_keys(spark: SparkSession, store: MasterStore, transport: str) -> None:
     options: dict[str, Any] = {"on": "id", "on_miss": "fail", "transport": transport}
     with fails(
@@ -73,7 +73,7 @@ def test_fail_where_misses_would_not_show(spark: SparkSession, store: MasterStor
         enrich(frame(spark, keys(3, 300)), store, on="id", how=how, on_miss="fail", transport=transport).toArrow()
 
 
-@TRANSPORTS
+@KEYS_FIRST
 def test_a_batch_that_fails_is_not_written(
     spark: SparkSession, store: MasterStore, tmp_path: Path, transport: str
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_batch_that_fails_is_not_written(
     assert column(gather(enrich(df, store, on="id", transport=transport), tmp_path / "checkpoint")[1], "id") == [3, 300]
 
 
-@TRANSPORTS
+@KEYS_FIRST
 def test_min_match_rate(spark: SparkSession, store: MasterStore, transport: str) -> None:
     df = frame(spark, keys(*range(90), *range(300, 310)))
     options: dict[str, Any] = {"on": "id", "transport": transport, "memory": SMALL}
