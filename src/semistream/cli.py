@@ -318,7 +318,7 @@ def demo(
 ) -> None:
     """A pipeline of sales into Delta tables, then Spark's own joins on the same files, watched live.
 
-    It is stopped and restarted on the way, and every sale must be in the table once. About two minutes on two idle
+    It is stopped and restarted on the way, and every sale must be in the table once. About a minute on two idle
     cores, half a minute with --quick; the first time also compiles kernels.
     """
     from semistream.demo import run

@@ -37,7 +37,7 @@ class Settings:
     native_batches: int = 6  # of Spark's own joins: two to warm up, four to measure
     native_seconds: float = 20.0
     compare_rates: bool = True
-    duration: str = "about two minutes"
+    duration: str = "about a minute"
 
     def __post_init__(self) -> None:
         if self.products < 1000:
