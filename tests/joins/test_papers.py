@@ -135,6 +135,7 @@ def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
     join.check()
 
 
+@pytest.mark.long
 def test_the_printed_eviction_thrashes(store: MasterStore, load: ZipfWorkload) -> None:
     """MOIJ as printed throws out what it has just admitted; the corrected rule keeps it and needs fewer reads."""
     found = {}

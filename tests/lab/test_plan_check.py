@@ -30,6 +30,7 @@ def test_medians_are_taken_of_what_was_reached() -> None:
     assert (result["rows_per_second"], result["at_pace"], result["as_it_came"]) == (1000.0, 1.0, 1.0)
 
 
+@pytest.mark.long
 def test_one_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nobody has calibrated here
     monkeypatch.setattr(plan_check, "_ROWS", (100_000,))

@@ -25,6 +25,7 @@ def test_figures_come_with_semistream(store: MasterStore, question: JoinPlan) ->
         assert 10_000 < rate < 100_000_000, name
 
 
+@pytest.mark.long
 def test_calibrate_save_load(no_calibration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semistream.planner.pace._SECONDS", 0.01)  # what is measured does not matter here
     told: list[str] = []

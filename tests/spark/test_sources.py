@@ -48,7 +48,7 @@ def stream(spark: SparkSession, name: str = "zipf", **given: Any) -> DataFrame:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("zipf", "tpch") else [pytest.mark.long]) for name in sorted(WORKLOADS)],
+    [pytest.param(name, marks=[] if name == "zipf" else [pytest.mark.long]) for name in sorted(WORKLOADS)],
 )
 def test_tables_are_the_workload(sources: SparkSession, name: str, place: Path) -> None:
     load = make_workload(name, **options(name, place))
