@@ -237,7 +237,7 @@ class TestReconciled:
             shed=Shed("sample_w", max_rows_per_second=20),
         )
         last = streamed(pipeline, spark, 500)
-        assert last.totals["shed"] == 3 * 80  # 20 rows a second, of 100
+        assert last.totals["shed"] == 3 * 80  # 20 rows per second, of 100
         # The masters are completed: what waited and what was put aside comes too, with the weights that it had.
         MasterStore.open(shop.products).upsert(pa.table({"id": ["p5", "p6"], "price": [6.0, 7.0]}))
         MasterStore.open(shop.shops).upsert(pa.table({"number": pa.array([2], pa.int32()), "city": ["Lima"]}))
