@@ -45,15 +45,20 @@ class RMeshJoin(ScanJoin):
     def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: RmeshSettings | None = None) -> None:
         self.settings = settings or RmeshSettings()
         super().__init__(store, plan, budget)
-        self._block: tuple[int, int, Any, Any] | None = None  # first and last segment in the buffer, codes, rows
+        # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
+        self._block: tuple[int, int, Any, Any, int] | None = None
 
     def _cut(self) -> Partitions:
         return Partitions(self.store, self.budget.parts["buffer"], self.settings.segments)
 
     def _load(self, number: int) -> Iterator[tuple[Any, Any]]:
-        """The rows of a segment, from the buffer if they are there."""
+        """The rows of a segment, from the buffer if they are there.
+
+        In stream order a tuple that leaves may have read its matches into the same buffer meanwhile.
+        """
         parts = self.partitions
-        if self._block is None or not self._block[0] <= number < self._block[1]:
+        requests = parts.reader.counters.requests
+        if self._block is None or not self._block[0] <= number < self._block[1] or self._block[4] != requests:
             last = min(number + self.settings.segments, len(parts))
             if not parts.together(number, last):
                 self._block = None
@@ -62,8 +67,8 @@ class RMeshJoin(ScanJoin):
                 return
             self.stats.sweeps += 1
             [(codes, rows)] = list(parts.load(number, last)) or [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-            self._block = (number, last, codes, rows)
-        first, last, codes, rows = self._block
+            self._block = (number, last, codes, rows, parts.reader.counters.requests)
+        first, last, codes, rows, _ = self._block
         start = 0 if number == first else int(np.searchsorted(codes, np.uint64(parts.first_code(number))))
         end = len(codes) if number + 1 == last else int(np.searchsorted(codes, np.uint64(parts.first_code(number + 1))))
         yield codes[start:end], rows[start:end]
