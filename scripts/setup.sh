@@ -36,7 +36,7 @@ find_python() {
 }
 
 # The stamp: the checksums of what was installed, where, and the Java that was found.
-wanted() { printf '%s\n' "$top"; cksum requirements.lock requirements-java.lock pyproject.toml scripts/setup.sh; }
+wanted() { printf '%s\n' "$top"; cksum requirements.lock requirements-java.lock pyproject.toml lab/pyproject.toml scripts/setup.sh; }
 
 is_fresh() {
   [ -f "$stamp" ] && [ "$(sed '$d' "$stamp")" = "$(wanted)" ] && [ -x "$venv/bin/python" ] &&
@@ -62,7 +62,7 @@ install_packages() {
   # The build back ends are pinned too, so they come first and nothing is built with any other.
   pip install --quiet --no-deps $(grep -E '^(setuptools|hatchling|packaging|pathspec|pluggy|trove-classifiers)==' requirements.lock)
   pip install --quiet --no-deps --no-build-isolation --use-pep517 -r requirements.lock
-  pip install --quiet --no-deps --no-build-isolation -e .
+  pip install --quiet --no-deps --no-build-isolation -e . -e lab
 }
 
 java_home() {

@@ -16,7 +16,7 @@ LONGEST = (
     "joins/test_conformance.py",
     "pipeline/test_faults.py",
     "joins/test_papers.py",
-    "demo/test_demo.py",
+    "lab/demo/test_demo.py",
     "pipeline/test_crashes.py",
     "spark/test_differential.py",
     "spark/test_misses.py",
@@ -28,7 +28,7 @@ LONGEST = (
     "pipeline/test_moving.py",
     "pipeline/test_hostile.py",
     "joins/test_warm.py",
-    "sinks/test_warehouses.py",
+    "warehouse/test_warehouses.py",
     "pipeline/test_pipeline.py",
     "spark/test_memory.py",
     "joins/test_split.py",
@@ -36,7 +36,7 @@ LONGEST = (
     "pipeline/test_relief.py",
     "spark/test_shedding.py",
     "stores/test_crashes.py",
-    "sinks/test_delta_spark.py",
+    "warehouse/test_delta_spark.py",
     "test_tutorial.py",
 )
 

@@ -25,7 +25,7 @@ from semistream.errors import (
 )
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
-from semistream.joins.sweep import SweepSettings
+from semistream.joins.sweep.join import SweepSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, model_join
 

@@ -19,12 +19,10 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # The extras that each part of the package may use; a part that is not named works without any.
 NEEDS = {
-    "demo": ("pipeline",),
     "joins": ("similarity",),
-    "lab": ("bench", "pipeline"),
     "pipeline": ("pipeline",),
-    "sinks": ("delta", "postgres"),
     "spark": ("spark", "java"),
+    "warehouse": ("delta", "postgres"),
 }
 PARTS = sorted({path.relative_to(SOURCES).parts[0].removesuffix(".py") for path in SOURCES.rglob("*.py")})
 

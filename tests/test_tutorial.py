@@ -78,7 +78,10 @@ def call(*command: object) -> None:
 def tools_of_this_python(place: Path) -> Path:
     """The commands of this Python, under the names that a user types."""
     place.mkdir()
-    for name, line in (("python", '"$@"'), ("semistream", '-c "from semistream.cli import main; main()" "$@"')):
+    for name, line in (
+        ("python", '"$@"'),
+        ("semistream", '-c "from semistream.commands.main import main; main()" "$@"'),
+    ):
         (place / name).write_text(f"#!/bin/sh\nexec {sys.executable} {line}\n", encoding="utf-8")
         (place / name).chmod(0o755)
     return place

@@ -9,30 +9,32 @@ Spark is loaded only with `semistream.spark`, numba only when a store is opened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semistream.engine import join, make_join
+    from semistream.lookup.run import join, make_join
     from semistream.shedding import Shed
     from semistream.stores import MasterStore
 
 __version__ = "0.1.0"
 __all__ = ["MasterStore", "Shed", "__version__", "join", "make_join"]
 
-_HOME = {
-    "MasterStore": "semistream.stores",
-    "Shed": "semistream.shedding",
-    "join": "semistream.engine",
-    "make_join": "semistream.engine",
-}
 
+def __getattr__(name: str) -> object:
+    """Loaded when asked for: the command line shows its help without Arrow and numpy."""
+    if name in ("join", "make_join"):
+        from semistream.lookup import run
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'semistream' has no attribute {name!r}")
-    import importlib
+        return getattr(run, name)
+    if name == "MasterStore":
+        from semistream.stores.paged import store
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+        return getattr(store, name)
+    if name == "Shed":
+        from semistream.shedding import settings
+
+        return getattr(settings, name)
+    raise AttributeError(f"module 'semistream' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from semistream.as_of import AsOf
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan
+from semistream.joins.contract import Join
+from semistream.lookup.bind import JoinPlan
 from semistream.stores import MasterStore
 from tests.tables import assert_same_rows, model_join, table_of
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.lookup.bind import JoinPlan
 from semistream.stores import MasterStore
 
 KEYS = 3_000

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore, join
-from semistream.contracts import HOWS, Join
 from semistream.joins import JOINS
+from semistream.joins.contract import Join
+from semistream.lookup.bind import HOWS
 from tests.joins.conformance import MASTERS, STREAMS, build, check_join, question
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_join.md"

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from semistream.as_of import AsOf
 from semistream.budget import Budget
-from semistream.contracts import HOWS
 from semistream.errors import FanOutError
 from semistream.joins import JOINS
-from semistream.joins.pcsrj import ParallelCacheJoin, PcsrjSettings
+from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
+from semistream.lookup.bind import HOWS
 from semistream.stores import MasterStore
 from tests.joins.conformance import TIMES, Question, check_join, conform, history_question, history_table, moments
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream import MasterStore, join, make_join
-from semistream.contracts import HOWS
 from semistream.errors import ArgumentError, SchemaError
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band, Between, Condition, Inequality, Similar
+from semistream.lookup.bind import HOWS
 
 SCANS = [name for name, kind in JOINS.items() if kind.takes_conditions]
 Test = Callable[[Any, tuple[Any, ...]], bool]

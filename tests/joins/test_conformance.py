@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import HOWS, Join, Profile
 from semistream.joins import JOINS
+from semistream.joins.contract import Join, Profile
+from semistream.lookup.bind import HOWS
 from semistream.stores import MasterStore
 from tests.joins import wrong_join
 from tests.joins.conformance import KEYS, LAYOUTS, MASTERS, OUTPUTS, STREAMS, Question, build, check_join, question

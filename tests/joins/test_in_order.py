@@ -10,7 +10,7 @@ import pytest
 
 from semistream import MasterStore, make_join
 from semistream.joins import JOINS
-from semistream.joins.rmesh import RmeshSettings
+from semistream.joins.papers.rmesh import RmeshSettings
 
 STREAM = pa.schema({"id": pa.int64(), "row": pa.int64()})
 ORDERED = [

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from semistream import join
-from semistream.contracts import HOWS, JoinPlan
-from semistream.engine import make_join
 from semistream.errors import SchemaError
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
+from semistream.lookup.bind import HOWS, JoinPlan
+from semistream.lookup.run import make_join
 from semistream.shedding import Shed
 from semistream.stores import MasterStore
 

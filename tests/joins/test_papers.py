@@ -16,12 +16,12 @@ import pytest
 from semistream import MasterStore, make_join
 from semistream.errors import ArgumentError, CorruptStoreError, MemoryBudgetError, SemistreamError
 from semistream.joins import JOINS
-from semistream.joins.amesh import AmeshSettings
-from semistream.joins.moij import MoijSettings
-from semistream.joins.pcsrj import PcsrjSettings
-from semistream.joins.rmesh import RmeshSettings
-from semistream.joins.sscj import SscjSettings
-from semistream.joins.tuned_xhybrid import TunedXHybridSettings
+from semistream.joins.papers.amesh import AmeshSettings
+from semistream.joins.papers.moij import MoijSettings
+from semistream.joins.papers.pcsrj import PcsrjSettings
+from semistream.joins.papers.rmesh import RmeshSettings
+from semistream.joins.papers.sscj import SscjSettings
+from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
 from semistream.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 

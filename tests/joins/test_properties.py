@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semistream.budget import Budget
-from semistream.contracts import HOWS, JoinPlan
 from semistream.joins import JOINS
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.lookup.bind import HOWS, JoinPlan
 from semistream.stores import MasterStore
 from tests.joins.conformance import Question, conform
 

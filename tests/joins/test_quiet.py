@@ -13,12 +13,13 @@ import pytest
 
 from semistream import join
 from semistream.budget import Budget
-from semistream.contracts import HOWS, Join, JoinPlan
-from semistream.engine import make_join
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
-from semistream.joins.pcsrj import ParallelCacheJoin, PcsrjSettings
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.contract import Join
+from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.lookup.bind import HOWS, JoinPlan
+from semistream.lookup.run import make_join
 from semistream.shedding import Shed
 from semistream.stores import MasterStore
 from tests.tables import assert_same_rows, model_join, table_of

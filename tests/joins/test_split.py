@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Profile
-from semistream.joins._division import Division
-from semistream.joins._split import Split, cache_share, elasticity, request_pages, worth_keeping
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.contract import Profile
+from semistream.joins.sweep.division import Division
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.joins.sweep.split import Split, cache_share, elasticity, request_pages, worth_keeping
+from semistream.lookup.bind import JoinPlan
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
 from semistream.workloads.zipf import ZipfWorkload

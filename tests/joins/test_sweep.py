@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins._popularity import Popularity
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.popularity import Popularity
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.lookup.bind import JoinPlan
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import HOWS, MULTIPLE, Join
 from semistream.errors import FanOutError
 from semistream.joins import JOINS
-from semistream.joins.sweep import SweepJoin
+from semistream.joins.contract import Join
+from semistream.joins.sweep.join import SweepJoin
+from semistream.lookup.bind import HOWS, MULTIPLE
 from semistream.stores import MasterStore
 from tests.joins.conformance import HISTORIES, Question, conform, history_question, history_table
 from tests.pairwise import all_pairs

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.contracts import Join
 from semistream.errors import AccountingError, InvariantError
 from semistream.joins import ReferenceJoin
+from semistream.joins.contract import Join
 
 CAUGHT = (AssertionError, AccountingError, InvariantError)
 

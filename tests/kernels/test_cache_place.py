@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 import semistream
-from semistream.kernels import _jit
+from semistream.kernels import jit as _jit
 from tests.permissions import obey_permissions
 
 CHILD = """
 from semistream.kernels import hashing
-from semistream.lab.doctor import _kernels
+from semistream.commands.doctor import _kernels
 assert hashing.checksum(4) == 8
 print(hashing.checksum.stats.cache_path)
 print(_kernels().state, _kernels().said)
 """
 SMALL = """
-from semistream.kernels._jit import kernel
+from semistream.kernels.jit import kernel
 
 @kernel("int64(int64)")
 def checksum(number):

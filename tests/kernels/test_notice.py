@@ -13,13 +13,13 @@ from semistream.kernels.notice import TEXT
 # The smallest thing to compile: all kernels take most of a minute.
 LIBRARY = """
 from numba import types
-from semistream.kernels._jit import words_at
+from semistream.kernels.jit import words_at
 words_at.compile((types.int64, types.int64))
 words_at.compile((types.int64, types.int32))
 """
 COMMAND_LINE = f"""
 import contextlib, sys
-from semistream.cli import main
+from semistream.commands.main import main
 sys.argv[1:] = ["--version"]
 with contextlib.suppress(SystemExit):
     main()

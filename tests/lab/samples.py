@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from semistream.lab.cells import Cell
-from semistream.lab.results import Results
+from semistream_lab.cells import Cell
+from semistream_lab.results import Results
 
 ENVIRONMENT = {
     "id": "abc",

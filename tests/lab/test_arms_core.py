@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from semistream.lab import commands, suites
-from semistream.lab.results import Results, disagreements
-from semistream.lab.suites import CORE_ARMS, Settings
+from semistream_lab import commands, suites
+from semistream_lab.results import Results, disagreements
+from semistream_lab.suites import CORE_ARMS, Settings
 
 pytestmark = pytest.mark.long  # nine fresh processes
 

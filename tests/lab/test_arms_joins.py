@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from semistream.errors import BenchmarkError
-from semistream.lab import suites
-from semistream.lab.arms_joins import ARMS, run
-from semistream.lab.cells import Cell
-from semistream.lab.data import BenchData
-from semistream.lab.grid_joins import Grid
-from semistream.lab.report import write_report
-from semistream.lab.results import Results, check_agreement
-from semistream.lab.suites import Settings
+from semistream_lab import suites
+from semistream_lab.arms_joins import ARMS, run
+from semistream_lab.cells import Cell
+from semistream_lab.data import BenchData
+from semistream_lab.grid_joins import Grid
+from semistream_lab.report import write_report
+from semistream_lab.results import Results, check_agreement
+from semistream_lab.suites import Settings
 
 ROWS = {"warm_rows": 8_000, "measured_rows": 12_000, "stream_batch": 1_000}  # however long they take
 SOME = ("mesh", "hybrid", "sscj", "pcsrj", "sweep")

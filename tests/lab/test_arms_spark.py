@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from semistream.lab.suites import SPARK_ARMS
+from semistream_lab.suites import SPARK_ARMS
 
 pytestmark = pytest.mark.long  # six queries, and a Spark that starts for them
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.long  # six queries, and a Spark that starts for them
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from semistream.lab.arms_spark import run_in, session
-from semistream.lab.cells import Cell
-from semistream.lab.data import BenchData
+from semistream_lab.arms_spark import run_in, session
+from semistream_lab.cells import Cell
+from semistream_lab.data import BenchData
 root = Path(sys.argv[1])
 data = BenchData(root / "data", 5000)
 params = {"rows": 5000, "stream": "wide", "batch_rows": 500, "columns": "all", "memory": "10%"}

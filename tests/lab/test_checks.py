@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from semistream.lab.checks import Checksum
+from semistream_lab.checks import Checksum
 
 ROWS = {"at": [1, 2, 3], "price": [0.5, None, 1.5], "name": ["a", "", None], "day": pa.array([1, 2, None], pa.date32())}
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import MasterStore
-from semistream.lab import data as module
-from semistream.lab.data import BenchData, Stream
+from semistream_lab import data as module
+from semistream_lab.data import BenchData, Stream
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from semistream.lab import memory
-from semistream.lab.memory import MemorySampler, Usage, python_workers
+from semistream_lab import memory
+from semistream_lab.memory import MemorySampler, Usage, python_workers
 
 MB = 1 << 20
 

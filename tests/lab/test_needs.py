@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from semistream.cli import app
+from semistream.commands.main import app
+from semistream.commands.needs import PIPELINE
 from semistream.errors import SemistreamError
-from semistream.lab.needs import PIPELINE, need_for
-from semistream.lab.suites import Settings, cells
+from semistream_lab.needs import need_for
+from semistream_lab.suites import Settings, cells
 
 
 @pytest.mark.parametrize(
     "command, package, extra",
     [
-        (["bench", "core", "--quick"], "duckdb", "bench"),
-        (["bench", "core", "--quick", "--arms", "sweep"], "matplotlib", "bench"),
-        (["bench", "joins", "--quick"], "matplotlib", "bench"),
-        *[(["bench", "spark", "--quick"], package, "pipeline") for package in PIPELINE],
-        *[(["bench", "pipeline", "--quick"], package, "pipeline") for package in PIPELINE],
-        (["lab", "run", "meshjoin"], "matplotlib", "bench"),
-        (["demo", "--quick"], "pandas", "pipeline"),
+        (["bench", "core", "--quick"], "duckdb", "semistream-lab"),
+        (["bench", "core", "--quick", "--arms", "sweep"], "matplotlib", "semistream-lab"),
+        (["bench", "joins", "--quick"], "matplotlib", "semistream-lab"),
+        *[(["bench", "spark", "--quick"], package, "'semistream[pipeline]'") for package in PIPELINE],
+        *[(["bench", "pipeline", "--quick"], package, "'semistream[pipeline]'") for package in PIPELINE],
+        (["lab", "run", "meshjoin"], "matplotlib", "semistream-lab"),
+        (["demo", "--quick"], "pandas", "'semistream[pipeline]'"),
     ],
 )
 def test_it_is_named(
@@ -34,7 +35,7 @@ def test_it_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, SemistreamError), done.exception
-    assert f"needs {package}; run: pip install 'semistream[{extra}]'" in str(done.exception)
+    assert f"needs {package}; run: pip install {extra}" in str(done.exception)
     assert list(tmp_path.iterdir()) == []
 
 

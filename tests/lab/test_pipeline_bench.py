@@ -12,22 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream.errors import BenchmarkError
-from semistream.lab.cells import Cell
-from semistream.lab.data_pipeline import SALE, SalesData
-from semistream.lab.pipeline_bench import PipelineSettings
-from semistream.lab.report import make_page
-from semistream.lab.report_pipeline import targets
-from semistream.lab.results import disagreements, grouped
+from semistream_lab.cells import Cell
+from semistream_lab.data_pipeline import SALE, SalesData
+from semistream_lab.pipeline_bench import PipelineSettings
+from semistream_lab.report import make_page
+from semistream_lab.report_pipeline import targets
+from semistream_lab.results import disagreements, grouped
 from tests.lab.samples import ENVIRONMENT, written
 
 # In a process of its own: the session of other tests has other settings.
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from semistream.lab.arms_pipeline import run_in
-from semistream.lab.arms_spark import session
-from semistream.lab.cells import Cell
-from semistream.lab.data_pipeline import SalesData
+from semistream_lab.arms_pipeline import run_in
+from semistream_lab.arms_spark import session
+from semistream_lab.cells import Cell
+from semistream_lab.data_pipeline import SalesData
 root = Path(sys.argv[1])
 data = SalesData(root / "data", 5000)
 common = {"rows": 5000, "batch_rows": 500, "warmup": 1}

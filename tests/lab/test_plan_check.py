@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream.lab import plan_check
+from semistream_lab import plan_check
 
 
 def test_settings_are_drawn_again() -> None:

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from semistream.lab.report import make_page
-from semistream.lab.results import grouped
-from semistream.lab.targets import targets
+from semistream_lab.report import make_page
+from semistream_lab.results import grouped
+from semistream_lab.targets import targets
 from tests.lab.samples import ENVIRONMENT, core_cell, result, spark_cell, written
 
 RUN: dict[str, Any] = {"environments": {"abc": ENVIRONMENT}, "commands": ["semistream bench spark --rows 10000000"]}

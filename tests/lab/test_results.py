@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from semistream.errors import BenchmarkError
-from semistream.lab.cells import Cell
-from semistream.lab.results import Results, check_agreement, disagreements, grouped
-from semistream.lab.suites import missing
+from semistream_lab.cells import Cell
+from semistream_lab.results import Results, check_agreement, disagreements, grouped
+from semistream_lab.suites import missing
 from tests.lab.samples import core_cell, result, spark_cell, written
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from semistream.errors import ArgumentError, BenchmarkError
-from semistream.lab import suites, targets
-from semistream.lab.cells import Cell
-from semistream.lab.grid_joins import AXES, Grid
-from semistream.lab.results import Results
-from semistream.lab.suites import Settings
+from semistream_lab import suites, targets
+from semistream_lab.cells import Cell
+from semistream_lab.grid_joins import AXES, Grid
+from semistream_lab.results import Results
+from semistream_lab.suites import Settings
 from tests.lab.samples import result
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.shop import Shop
-from tests.sinks.conftest import postgres
 from tests.spark.conftest import spark
+from tests.warehouse.conftest import postgres
 
 __all__ = ["postgres", "spark"]
 

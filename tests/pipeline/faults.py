@@ -17,9 +17,10 @@ from semistream.pipeline.batch import Batches
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
-from semistream.sinks import _marks, delta_tables
-from semistream.sinks._delta_log import open_table
-from semistream.sinks.delta_tables import DeltaWarehouse
+from semistream.warehouse import delta_tables
+from semistream.warehouse import marks as _marks
+from semistream.warehouse.delta_log import open_table
+from semistream.warehouse.delta_tables import DeltaWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from semistream import MasterStore, Shed
-from semistream.etl.dimension import Dimension
+from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import Pipeline, assign_keys, compute, deduplicate, keep, lookup, select, source
-from semistream.sinks import PostgresWarehouse
-from semistream.sinks.delta_tables import DeltaWarehouse
-from semistream.sinks.warehouse import Warehouse
+from semistream.warehouse import PostgresWarehouse
+from semistream.warehouse.contract import Warehouse
+from semistream.warehouse.delta_tables import DeltaWarehouse
 
 SALE = {
     "sale_id": "bigint",

@@ -6,7 +6,7 @@ import pytest
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.addresses import filled
-from semistream.sinks.postgres import PostgresWarehouse
+from semistream.warehouse.postgres import PostgresWarehouse
 
 ODD = [
     "plain",

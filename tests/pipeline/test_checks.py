@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.dimensions.dimension import Dimension
 from semistream.errors import StepError
-from semistream.etl.dimension import Dimension
 from semistream.pipeline import Step, assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.checks import check_steps
 

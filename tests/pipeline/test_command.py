@@ -19,12 +19,12 @@ from semistream.pipeline.file import load
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.status import at_work, status_of
 from semistream.pipeline.stopping import reason, stopped
-from semistream.sinks import SinkError
-from semistream.sinks.parquet import ParquetWarehouse
-from semistream.sinks.postgres import PostgresWarehouse
-from semistream.sinks.warehouse import BatchWrites
+from semistream.warehouse import SinkError
+from semistream.warehouse.contract import BatchWrites
+from semistream.warehouse.parquet import ParquetWarehouse
+from semistream.warehouse.postgres import PostgresWarehouse
 from tests.pipeline.shop import Shop, products, sale
-from tests.sinks.postgres_server import PASSWORD
+from tests.warehouse.postgres_server import PASSWORD
 
 FILE = """\
 state = "state"
@@ -52,7 +52,7 @@ ESCAPED = PASSWORD.replace("'", "\\'")  # as an address has it
 def run(root: Path, password: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, as from a shell."""
     secret = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"SECRET": password}
-    command = [sys.executable, "-c", "from semistream.cli import main; main()", "run", "sales.toml", "--once"]
+    command = [sys.executable, "-c", "from semistream.commands.main import main; main()", "run", "sales.toml", "--once"]
     return subprocess.run(command, cwd=root, env=secret, capture_output=True, text=True, check=False)
 
 

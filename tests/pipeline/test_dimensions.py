@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from semistream.etl.dimension import Dimension
+from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import assign_keys
 from semistream.pipeline import columns as names
 from semistream.pipeline.dimensions import mirror, resolved
 from semistream.pipeline.shape import Mirrored, Shape
-from semistream.sinks import DeltaWarehouse, StagedFile
+from semistream.warehouse import DeltaWarehouse, StagedFile
 
 CUSTOMER, STATUS = names.asked_column(0, 0), names.status_column(0)
 

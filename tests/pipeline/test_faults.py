@@ -18,7 +18,7 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SemistreamError, UnmatchedRowError
 from semistream.pipeline import Decision, Pipeline, lookup, source
-from semistream.sinks import ForeignCheckpointError, ParquetWarehouse, PostgresWarehouse
+from semistream.warehouse import ForeignCheckpointError, ParquetWarehouse, PostgresWarehouse
 from tests.pipeline.faults import CrashError, at, crash
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream import cli
+from semistream.commands import main as cli
 from semistream.pipeline import PipelineFileError, load
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select
 from tests.pipeline.shop import Shop

@@ -24,7 +24,7 @@ from semistream.pipeline.ledger import Ledger
 from tests.pipeline.faults import at, crash
 from tests.pipeline.shop import Model, Row, Shop, products, sale
 from tests.pipeline.test_crashes import POINTS, ROOT, driver, verdict
-from tests.sinks.postgres_server import serving
+from tests.warehouse.postgres_server import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from semistream.errors import SemistreamError, StateError
 from semistream.pipeline import ledger as module
 from semistream.pipeline.decision import COUNTS, Decision, Read, Segment
 from semistream.pipeline.ledger import Ledger
-from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
-from semistream.sinks.warehouse import BatchWrites, StagedFile, Write
+from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.warehouse.contract import BatchWrites, StagedFile, Write
 
 QUERY = "0b7f61f3-d9f5-4942-945a-e7a65429d651"
 OTHER = "7c1de9a0-52f6-4f6b-8f0e-3f6d2d0c9b11"

@@ -13,8 +13,8 @@ from semistream import MasterStore
 from semistream.errors import StateError
 from semistream.pipeline import Decision, source
 from semistream.pipeline.ledger import Ledger
-from semistream.sinks import StaleWriterError
-from semistream.stores.manifest import checksum
+from semistream.stores.paged.manifest import checksum
+from semistream.warehouse import StaleWriterError
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 
 if TYPE_CHECKING:

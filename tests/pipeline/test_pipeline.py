@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semistream import MasterStore
+from semistream.dimensions.dimension import Dimension
 from semistream.errors import BadRecordsError, MatchRateError, UnmatchedRowError
-from semistream.etl.dimension import Dimension
 from semistream.pipeline import Decision, Pipeline, lookup, source
 from semistream.pipeline.status import status_of
-from semistream.sinks import ForeignCheckpointError, StaleWriterError
+from semistream.warehouse import ForeignCheckpointError, StaleWriterError
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import SemistreamError
-from semistream.sinks import StaleWriterError
+from semistream.warehouse import StaleWriterError
 from tests.pipeline.faults import BUGS, CrashError, at, crash
 from tests.pipeline.shop import Row, Shop, products, sale
 from tests.pipeline.test_crashes import verified

@@ -17,9 +17,9 @@ from semistream.pipeline import Decision, Pipeline, compute, load, lookup, sourc
 from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.relief import Relief, share_of
 from semistream.pipeline.status import status_of
-from semistream.sinks.delta_tables import DeltaWarehouse
-from semistream.sinks.postgres import PostgresWarehouse
-from semistream.sinks.warehouse import BatchWrites, Warehouse
+from semistream.warehouse.contract import BatchWrites, Warehouse
+from semistream.warehouse.delta_tables import DeltaWarehouse
+from semistream.warehouse.postgres import PostgresWarehouse
 from tests.pipeline.shop import SALE, TOO_FAST, Model, Row, Shop, sale
 from tests.pipeline.test_crashes import driver, ended
 from tests.shedding.clocks import Clock

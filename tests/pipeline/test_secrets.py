@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.pipeline.shop import Shop, sale
-from tests.sinks.postgres_server import PASSWORD
+from tests.warehouse.postgres_server import PASSWORD
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DRIVER = """
 import os, sys, threading, urllib.request
 from pathlib import Path
-from semistream.sinks import PostgresWarehouse
+from semistream.warehouse import PostgresWarehouse
 from semistream.spark.prepare import Stream
 from semistream.spark.session import local_session
 from tests.pipeline.shop import Shop

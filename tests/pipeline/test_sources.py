@@ -12,7 +12,7 @@ from semistream.pipeline import Pipeline, compute, source
 from semistream.pipeline.checks import check_steps
 from semistream.pipeline.file import load
 from semistream.pipeline.sources import FILES, FORMATS
-from semistream.sinks.parquet import ParquetWarehouse
+from semistream.warehouse.parquet import ParquetWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, BadRecordsError
-from semistream.etl.dimension import Dimension
 from semistream.pipeline.store_sink import StoreSink
 
 

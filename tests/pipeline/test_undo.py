@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SchemaError, SemistreamError, StateError
-from semistream.etl.dimension import Dimension
 from semistream.pipeline import Decision
 from semistream.pipeline.ledger import Ledger
-from semistream.sinks import SinkError
+from semistream.warehouse import SinkError
 from tests.pipeline.faults import at, crash
 from tests.pipeline.shop import Model, Row, Shop, products, sale
 from tests.pipeline.test_crashes import driver

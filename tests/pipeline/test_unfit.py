@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.etl.dimension import Dimension
+from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import Pipeline, assign_keys, compute, lookup, select, source
 from semistream.pipeline.steps import Step
-from semistream.sinks.delta_tables import DeltaWarehouse
-from semistream.sinks.parquet import ParquetWarehouse
-from semistream.sinks.postgres import PostgresWarehouse
-from semistream.sinks.warehouse import Warehouse
+from semistream.warehouse.contract import Warehouse
+from semistream.warehouse.delta_tables import DeltaWarehouse
+from semistream.warehouse.parquet import ParquetWarehouse
+from semistream.warehouse.postgres import PostgresWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream.contracts import JoinPlan
+from semistream.lookup.bind import JoinPlan
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady

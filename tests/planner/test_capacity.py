@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from semistream import cli
-from semistream.contracts import JoinPlan, Profile
+from semistream.commands import main as cli
 from semistream.errors import ArgumentError, MemoryBudgetError
+from semistream.joins.contract import Profile
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.capacity import expected, least_memory, skew_of, stream_schema
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload

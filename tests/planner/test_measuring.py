@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
 from semistream.joins import JOINS
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.measuring import Feed, Limits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Profile
 from semistream.joins import JOINS
-from semistream.joins._popularity import Popularity
-from semistream.joins.sweep import SweepSettings
+from semistream.joins.contract import Profile
+from semistream.joins.popularity import Popularity
+from semistream.joins.sweep.join import SweepSettings
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.measuring import measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload

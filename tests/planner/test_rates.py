@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from semistream.contracts import JoinPlan, Profile
 from semistream.errors import CalibrationError
 from semistream.joins import JOINS
+from semistream.joins.contract import Profile
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.choose import choose_algorithm
 from semistream.planner.calibration import calibrate
-from semistream.planner.choice import choose_algorithm
 from semistream.planner.machine import fingerprint
 from semistream.planner.rates import Costs, current_costs, default_costs, key_kind
 from semistream.stores import MasterStore

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins.amesh import AmeshSettings
-from semistream.joins.mesh import MeshSettings
+from semistream.joins.contract import Profile
+from semistream.joins.papers.amesh import AmeshSettings
+from semistream.joins.papers.mesh import MeshSettings
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.rates import default_costs
-from semistream.planner.tuning import FollowRate, least_memory_for_mesh, tune
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.tuning import FollowRate, least_memory_for_mesh, tune
 from tests.planner.conftest import ROWS
 
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import MasterStore, Shed, join, make_join
-from semistream.contracts import Join
 from semistream.errors import SheddingError
 from semistream.joins import JOINS
+from semistream.joins.contract import Join
 from semistream.kernels.zipf import zipf_ranks
-from semistream.shedding._log import batches_in, read_part, read_rows
+from semistream.shedding.log import batches_in, read_part, read_rows
 from tests.shedding.clocks import Clock, every
 from tests.tables import assert_same_rows, model_join, table_of
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semistream.shedding._intervals import TimedIntervals, share_of_blocks
+from semistream.shedding.intervals import TimedIntervals, share_of_blocks
 from tests.shedding.clocks import Clock, every
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.shedding._row_counts import RowCounts
-from semistream.stores import reading
+from semistream.shedding.row_counts import RowCounts
+from semistream.stores.paged import reading
 
 KEYS = 3000
 

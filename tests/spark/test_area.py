@@ -17,7 +17,7 @@ from semistream.spark import area as areas
 from semistream.spark.area import area, directories, new_name, remove_files, remove_stale
 from semistream.spark.keeper import started
 from semistream.spark.shared import shared_table
-from semistream.stores.manifest import StoreVersion
+from semistream.stores.paged.manifest import StoreVersion
 from tests.spark.streams import wait_until
 
 ROOT = Path(__file__).parents[2]

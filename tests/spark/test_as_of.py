@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.contracts import HOWS
 from semistream.errors import SchemaError
 from semistream.joins import JOINS
+from semistream.lookup.bind import HOWS
 from semistream.spark import Metrics, enrich, explain
 from tests.spark.streams import SMALL, build, column, every_how, fails, frame, gather, stream, wait_until
 from tests.tables import assert_same_rows, model_join

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.contracts import HOWS
 from semistream.joins import JOINS
+from semistream.lookup.bind import HOWS
 from semistream.spark import Metrics, enrich
 from tests.spark.streams import SMALL, every_how, frame, gather, stream, to_memory
 from tests.tables import assert_same_rows, model_join

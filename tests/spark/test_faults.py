@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
 from semistream.spark.operator import Operator
 from semistream.spark.prepare import Stream, prepare
+from semistream_lab.memory import python_workers
 from tests.spark.streams import (
     SMALL,
     add_file,
@@ -152,7 +152,7 @@ def test_a_store_that_is_gone(spark: SparkSession, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from semistream.sinks import DeltaSink
+from semistream.warehouse import DeltaSink
 from semistream.spark.session import local_session
 from tests.spark.test_faults import enriched
 
@@ -199,7 +199,7 @@ def python(script: str, *arguments: str, said: Path, **environment: str) -> int:
 def test_the_driver_is_killed(spark: SparkSession, tmp_path: Path, failpoint: str) -> None:
     from deltalake import DeltaTable
 
-    from semistream.sinks import DeltaSink
+    from semistream.warehouse import DeltaSink
 
     store = build(tmp_path / "s")
     files = [keys(*range(start, start + 30)) for start in (0, 40, 80)]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.lab.memory import python_workers
 from semistream.spark import Metrics, enrich
+from semistream_lab.memory import python_workers
 from tests.spark.streams import SMALL, add_file, build, frame, keys, master_table, run, stream
 from tests.spark.test_foreach_batch import caches
 from tests.tables import assert_same_rows, model_join

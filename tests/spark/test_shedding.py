@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 
 from semistream import MasterStore, Shed
 from semistream.errors import ArgumentError, CorruptStoreError, SchemaError, SheddingError
-from semistream.shedding._log import PartWriter, ShedPart, batches_in, read_part
-from semistream.sinks import DeltaSink, query_of, reconcile
+from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.spark import Metrics, enrich, explain
 from semistream.spark.pins import create_once, read_once
 from semistream.spark.shedding import pinned_share
+from semistream.warehouse import DeltaSink, query_of, reconcile
 from tests.spark.streams import add_file, build, fails, frame, gather, keys, master_table, run, stream, wait_until
 from tests.tables import assert_same_rows, model_join
 
@@ -205,7 +205,7 @@ class TestReconcile:
         version = DeltaTable(table).version()
         with (tmp_path / "said").open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, "-c", "from semistream.cli import main; main()", *map(str, arguments)],
+                [sys.executable, "-c", "from semistream.commands.main import main; main()", *map(str, arguments)],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
                 stdout=said,

@@ -11,8 +11,9 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import ArgumentError
-from semistream.spark import enrich, register_sources
-from semistream.workloads import WORKLOADS, make_workload
+from semistream.spark import enrich
+from semistream_lab.spark.sources import register_sources
+from semistream_lab.workloads import WORKLOADS, make_workload
 from tests.spark.streams import fails, gather, to_memory, wait_until
 from tests.tables import assert_same_rows, model_join
 
@@ -112,9 +113,9 @@ def test_rows_come_at_their_rate(sources: SparkSession) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
     from semistream.errors import OffsetError
-    from semistream.spark.generated import Generated
-    from semistream.spark.generated_sources import ZipfSource
-    from semistream.spark.generated_stream import StreamReader
+    from semistream_lab.spark.generated import Generated
+    from semistream_lab.spark.generated_sources import ZipfSource
+    from semistream_lab.spark.generated_stream import StreamReader
 
     def reader(**given: Any) -> StreamReader:
         made = {key: str(value) for key, value in given.items()}
@@ -196,7 +197,7 @@ def test_a_stream_enriched(sources: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_bad_options(given: dict[str, Any], message: str) -> None:
-    from semistream.spark.generated import Generated
+    from semistream_lab.spark.generated import Generated
 
     with pytest.raises(ArgumentError, match=message):
         Generated.parse("zipf", {name: str(value) for name, value in given.items()})

@@ -14,7 +14,7 @@ from semistream import MasterStore
 from semistream.errors import CorruptStoreError, StoreNotFoundError
 from semistream.spark import Metrics, enrich
 from semistream.spark.pins import create_once, pinned_version
-from semistream.stores.manifest import Manifest
+from semistream.stores.paged.manifest import Manifest
 from tests.spark.streams import (
     SMALL,
     add_file,

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import StoreError
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest
+from semistream.stores.paged.manifest import Manifest
 
 ROWS = 3_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from semistream.rows import Projection
 from semistream.stores import MasterStore
-from semistream.stores.reading import PageReader
+from semistream.stores.paged.reading import PageReader
 
 _ROWS = 20_000
 _GUARD = 64

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semistream.stores import MasterStore, folding
+from semistream.stores import MasterStore
+from semistream.stores.paged import folding
 
 Content = dict[Any, list[str]]
 LETTERS = st.sampled_from("abcdefghij")

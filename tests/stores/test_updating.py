@@ -17,8 +17,8 @@ import pytest
 
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, StoreError, StoreNotFoundError
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest
-from semistream.stores.publishing import publish
+from semistream.stores.paged.manifest import Manifest
+from semistream.stores.paged.publishing import publish
 from tests.tables import assert_same_rows, table_of
 
 NAN = float("nan")

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from semistream import failpoints
-from semistream.engine import join
 from semistream.errors import ConcurrentWriteError, CorruptStoreError, OtherVersionError, StoreNotFoundError
+from semistream.lookup.run import join
 from semistream.stores import MasterStore
-from semistream.stores.listing import Listing, manifest_path
-from semistream.stores.manifest import Manifest
-from semistream.stores.publishing import publish
+from semistream.stores.paged.listing import Listing, manifest_path
+from semistream.stores.paged.manifest import Manifest
+from semistream.stores.paged.publishing import publish
 from tests.stores.busy_writer import KEYS, table
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream.errors import ArgumentError
-from semistream.workloads.arrivals import Arrivals
+from semistream_lab.workloads.arrivals import Arrivals
 from tests.workloads.statistics import assert_drawn_from, merged
 
 PATTERNS = [

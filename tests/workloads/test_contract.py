@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import semistream.workloads
+import semistream
+import semistream_lab.workloads
 from semistream import MasterStore
 from semistream.errors import ArgumentError
-from semistream.workloads import WORKLOADS, Workload, make_workload
-from semistream.workloads.registry import settings
+from semistream_lab.workloads import WORKLOADS, Workload, make_workload
+from semistream_lab.workloads.registry import settings
 from tests.tables import assert_same_rows, model_join
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -120,11 +121,12 @@ def test_bad_options(name: str, options: dict[str, Any], message: str) -> None:
 
 
 def test_the_package_is_light() -> None:
-    code = "import sys, semistream.workloads as w; print([m for m in ('numpy', 'pyarrow') if m in sys.modules], dir(w))"
+    code = "import sys, semistream_lab.workloads as w; "
+    code += "print([m for m in ('numpy', 'pyarrow') if m in sys.modules], dir(w))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[] ['WORKLOADS', 'Workload', 'make_workload']"
     with pytest.raises(AttributeError, match="no attribute 'WORKLOAD'"):
-        semistream.workloads.WORKLOAD  # noqa: B018
+        semistream_lab.workloads.WORKLOAD  # noqa: B018
 
 
 def test_examples_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

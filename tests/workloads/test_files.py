@@ -15,12 +15,13 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
-from semistream import MasterStore, cli
+from semistream import MasterStore
+from semistream.commands import main as cli
 from semistream.errors import ArgumentError, SchemaError
-from semistream.workloads import make_workload
-from semistream.workloads.files import write_workload
-from semistream.workloads.json_lines import json_lines
-from semistream.workloads.reports import read_reports
+from semistream_lab.workloads import make_workload
+from semistream_lab.workloads.files import write_workload
+from semistream_lab.workloads.json_lines import json_lines
+from semistream_lab.workloads.reports import read_reports
 from tests.tables import assert_same_rows
 
 Run = Callable[..., tuple[int, str, str]]

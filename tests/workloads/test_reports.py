@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from semistream.errors import ArgumentError, SchemaError
-from semistream.workloads.reports import EDITIONS, FIELDS, read_reports, report_schema, write_reports
-from semistream.workloads.weather import WeatherWorkload
+from semistream_lab.workloads.reports import EDITIONS, FIELDS, read_reports, report_schema, write_reports
+from semistream_lab.workloads.weather import WeatherWorkload
 
 # One report, put together by hand from the format's description: 2 December 1981, 15 h UTC, light; 51.28 N 0.77 W;
 # station 03772; land; weather 61; N 8, Nh 7, h 4, CL 6, CM and CH not known; AM 900, AH 900; UM 9, UH 9; IC 0; SA -2.3;

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream.errors import ArgumentError
-from semistream.workloads import retail
-from semistream.workloads.retail import RetailWorkload, write_files, write_master
+from semistream_lab.workloads import retail
+from semistream_lab.workloads.retail import RetailWorkload, write_files, write_master
 from tests.tables import assert_same_rows
 from tests.workloads.digests import digest
 

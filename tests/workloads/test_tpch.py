@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream.errors import ArgumentError, GeneratorError
-from semistream.workloads import tpch_tables
-from semistream.workloads.tpch import TpchWorkload
-from semistream.workloads.tpch_tables import Table, make_table
+from semistream_lab.workloads import tpch_tables
+from semistream_lab.workloads.tpch import TpchWorkload
+from semistream_lab.workloads.tpch_tables import Table, make_table
 
 
 @pytest.fixture(scope="module")

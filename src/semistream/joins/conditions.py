@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError, choose
-from semistream.joins._groups import product_of_groups
+from semistream.joins.groups import product_of_groups
 
 Indices = npt.NDArray[np.int64]
 Pairs = Iterator[tuple[Indices, Indices]]

@@ -5,8 +5,8 @@ At 10 bits a key about 1 % of the absent keys pass; a probe costs one cache line
 
 import numpy as np
 
-from semistream.kernels._jit import inline, kernel
 from semistream.kernels.hashing import mix64
+from semistream.kernels.jit import inline, kernel
 
 WORDS = 8
 BITS = 6

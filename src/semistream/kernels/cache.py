@@ -13,7 +13,8 @@ the sketch (count-min, two counters a key, halved periodically).
 
 import numpy as np
 
-from semistream.kernels._jit import (
+from semistream.kernels.hashing import mix64
+from semistream.kernels.jit import (
     copy_bytes,
     inline,
     kernel,
@@ -25,7 +26,6 @@ from semistream.kernels._jit import (
     store_u32,
     store_u64,
 )
-from semistream.kernels.hashing import mix64
 
 # Fields of the header.
 MAGIC, CELLS, BUCKETS, SKETCH, CELL_BYTES, VALUE_AT, SIMPLE = 0, 1, 2, 3, 4, 5, 6

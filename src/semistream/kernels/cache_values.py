@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from semistream.kernels._jit import copy_bytes, kernel, load_u8, load_u32, load_u64
 from semistream.kernels.cache import CELL_BYTES, MORE, NONE64, SIMPLE, VALUE_AT, cell_at, is_sound, next_cell
+from semistream.kernels.jit import copy_bytes, kernel, load_u8, load_u32, load_u64
 from semistream.kernels.rows import row_length
 
 

@@ -6,7 +6,7 @@ The values are written to disk, so these functions never change; a new one gets 
 
 import numpy as np
 
-from semistream.kernels._jit import inline, kernel, load_u8, load_u32, load_u64, words_at
+from semistream.kernels.jit import inline, kernel, load_u8, load_u32, load_u64, words_at
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from semistream.kernels._jit import inline, kernel
+from semistream.kernels.jit import inline, kernel
 
 
 @inline

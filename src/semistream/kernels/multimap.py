@@ -9,8 +9,8 @@ all of them (HYBRIDJOIN).
 
 import numpy as np
 
-from semistream.kernels._jit import inline, kernel
 from semistream.kernels.hashing import mix64
+from semistream.kernels.jit import inline, kernel
 
 # Fields of the state.
 FREE_SLOTS, FREE_KEYS, QUEUE_HEAD, QUEUE_TAIL = 0, 1, 2, 3

@@ -10,7 +10,8 @@ the following pages. A single row larger than a page takes several strides by it
 
 import numpy as np
 
-from semistream.kernels._jit import (
+from semistream.kernels.hashing import checksum
+from semistream.kernels.jit import (
     copy_bytes,
     inline,
     kernel,
@@ -21,7 +22,6 @@ from semistream.kernels._jit import (
     store_u32,
     store_u64,
 )
-from semistream.kernels.hashing import checksum
 from semistream.kernels.rows import project_row
 
 HEADER = 24

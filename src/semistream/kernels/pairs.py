@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from semistream.kernels._jit import kernel
+from semistream.kernels.jit import kernel
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from semistream.kernels._jit import kernel, pread
+from semistream.kernels.jit import kernel, pread
 
 
 @kernel("int64(int32, int64[::1], int64[::1], int64[::1], int64, int64)")

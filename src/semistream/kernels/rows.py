@@ -11,7 +11,7 @@ the variable part).
 
 import numpy as np
 
-from semistream.kernels._jit import (
+from semistream.kernels.jit import (
     copy_bytes,
     inline,
     kernel,

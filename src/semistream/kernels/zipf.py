@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from semistream.kernels._jit import inline, kernel
 from semistream.kernels.hashing import GOLDEN, mix64
+from semistream.kernels.jit import inline, kernel
 
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 _NEAR_ONE = 1e-3

@@ -28,15 +28,15 @@ from semistream.pipeline.held import Held, Released, new_segment, read_rows
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
-from semistream.sinks import StaleWriterError
-from semistream.sinks.warehouse import BatchWrites, StagedFile, Warehouse, Write
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest, sync_directory
+from semistream.stores.paged.manifest import Manifest, sync_directory
+from semistream.warehouse import StaleWriterError
+from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from semistream.etl.duplicates import SeenKeys
+    from semistream.changes.duplicates import SeenKeys
 
 BATCHES, SIDE = "batches", "side"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan
+from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError, meant
-from semistream.etl.dimension import Dimension
+from semistream.lookup.bind import JoinPlan
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.expressions import columns_of
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semistream.sinks.warehouse import BatchWrites
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest
+from semistream.stores.paged.manifest import Manifest
+from semistream.warehouse.contract import BatchWrites
 
 # Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
 CAME = ("rows_in", "released", "retried", "reconciled")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.dimensions.dimension import Dimension
+from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
-from semistream.etl.dimension import Dimension
-from semistream.etl.shape import OBSERVED
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import read_rows
 from semistream.pipeline.steps import Lookup
-from semistream.sinks._marks import store_number
-from semistream.sinks.warehouse import StagedFile, Warehouse, stage
+from semistream.warehouse.contract import StagedFile, Warehouse, stage
+from semistream.warehouse.marks import store_number
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -53,7 +53,7 @@ from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.shedding import Shed
-from semistream.sinks.warehouse import Warehouse
+from semistream.warehouse.contract import Warehouse
 
 _TOP = (
     "name",
@@ -263,13 +263,13 @@ def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Wareho
 
 def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging: Path) -> Warehouse:
     if kind == "delta":
-        from semistream.sinks.delta_tables import DeltaWarehouse
+        from semistream.warehouse.delta_tables import DeltaWarehouse
 
         return DeltaWarehouse(lines.path.parent / local_path("delta", where))
     if kind == "parquet":
-        from semistream.sinks.parquet import ParquetWarehouse
+        from semistream.warehouse.parquet import ParquetWarehouse
 
         return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
-    from semistream.sinks.postgres import PostgresWarehouse
+    from semistream.warehouse.postgres import PostgresWarehouse
 
     return PostgresWarehouse(filled(where, os.environ), schema=schema or "public", staging=staging)

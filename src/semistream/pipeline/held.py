@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from semistream.engine import make_join
 from semistream.errors import StateError
+from semistream.lookup.run import make_join
 from semistream.pipeline.decision import Read, Segment
 from semistream.pipeline.steps import Lookup, seconds_of
 from semistream.stores import MasterStore

@@ -14,7 +14,7 @@ from typing import Any
 
 from semistream.errors import StateError
 from semistream.spark.pins import create_once, read_once
-from semistream.stores.manifest import sync_directory
+from semistream.stores.paged.manifest import sync_directory
 
 _FILE = "state.json"
 

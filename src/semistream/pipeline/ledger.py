@@ -28,10 +28,10 @@ from semistream.errors import ArgumentError, StateError, local_path
 from semistream.failpoints import reach
 from semistream.pipeline.decision import Decision, Read
 from semistream.pipeline.identity import claim, rewrite
-from semistream.sinks import ForeignCheckpointError, MissingBatchesError, StaleWriterError
-from semistream.sinks._marks import digits_of
 from semistream.spark.pins import create_once, read_once
-from semistream.stores.manifest import sync_directory
+from semistream.stores.paged.manifest import sync_directory
+from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.warehouse.marks import digits_of
 
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 

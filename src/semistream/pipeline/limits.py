@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from semistream.sinks.warehouse import Limits
 from semistream.spark.frames import quoted
+from semistream.warehouse.contract import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

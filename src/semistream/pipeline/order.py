@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from semistream.budget import format_bytes, parse_bytes
-from semistream.contracts import JoinPlan
 from semistream.errors import MemoryBudgetError, SemistreamError
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.choose import SPARK_CANDIDATES, choose_algorithm
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Step
 from semistream.planner.capacity import stream_schema
-from semistream.planner.choice import SPARK_CANDIDATES, choose_algorithm
 from semistream.stores import MasterStore
 
 SEEN = "_seen"  # the name under which `deduplicate` gets its memory

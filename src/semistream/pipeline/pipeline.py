@@ -32,18 +32,18 @@ from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
 from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
-from semistream.shedding._shedder import memory_of
 from semistream.shedding.settings import checked
-from semistream.sinks import ForeignCheckpointError, query_of
-from semistream.sinks._marks import check_app
+from semistream.shedding.shedder import memory_of
 from semistream.stores import MasterStore
+from semistream.warehouse import ForeignCheckpointError, query_of
+from semistream.warehouse.marks import check_app
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from semistream.etl.duplicates import SeenKeys
-    from semistream.sinks.warehouse import Warehouse
+    from semistream.changes.duplicates import SeenKeys
+    from semistream.warehouse.contract import Warehouse
 
 
 class Pipeline:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semistream.errors import SemistreamError, StateError
-from semistream.stores.manifest import Manifest, StoreVersion, private
+from semistream.stores.paged.manifest import Manifest, StoreVersion, private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,9 +24,9 @@ from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.steps import Lookup, Step
 from semistream.shedding import Shed
-from semistream.shedding._intervals import Share
-from semistream.shedding._shedder import memory_of
-from semistream.shedding._strategy import Numbers
+from semistream.shedding.intervals import Share
+from semistream.shedding.shedder import memory_of
+from semistream.shedding.strategy import Numbers
 from semistream.spark.frames import quoted
 from semistream.spark.prepare import Stream
 from semistream.spark.shedding import shared_counts

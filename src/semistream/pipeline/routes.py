@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from semistream.pipeline.batch import Job
     from semistream.pipeline.ledger import Ledger
     from semistream.pipeline.shape import Shape
-    from semistream.sinks.warehouse import Warehouse
+    from semistream.warehouse.contract import Warehouse
 
 
 def stage_of(shape: Shape, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:

@@ -28,13 +28,13 @@ from semistream.pipeline.sources import FILES, Source
 from semistream.pipeline.status import at_work
 from semistream.pipeline.steps import Deduplicate
 from semistream.pipeline.stopping import stopped
-from semistream.sinks import query_of
 from semistream.spark.frames import quoted
+from semistream.warehouse import query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from semistream.etl.duplicates import SeenKeys
+    from semistream.changes.duplicates import SeenKeys
     from semistream.pipeline.pipeline import Pipeline
 
 _LOOK_SECONDS = 0.5
@@ -98,7 +98,7 @@ class Running:
         step = next((step for step in self.pipeline.steps if isinstance(step, Deduplicate)), None)
         if step is None:
             return None
-        from semistream.etl.duplicates import SeenKeys
+        from semistream.changes.duplicates import SeenKeys
         from semistream.spark.prepare import arrow_schema
 
         schema = arrow_schema(self._frame)[0]

@@ -20,18 +20,18 @@ from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import stage_of
 from semistream.pipeline.staging import Stage
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
-from semistream.sinks.warehouse import Limits
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import reported
 from semistream.stores import MasterStore
-from semistream.stores.manifest import Manifest
+from semistream.stores.paged.manifest import Manifest
+from semistream.warehouse.contract import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from semistream.etl.duplicates import SeenKeys
+    from semistream.changes.duplicates import SeenKeys
     from semistream.pipeline.batch import Job
-    from semistream.sinks.warehouse import Warehouse
+    from semistream.warehouse.contract import Warehouse
 
 QUARANTINE = pa.schema(
     {
@@ -240,8 +240,8 @@ def shaped(shape: Shape, source: DataFrame, seen: Path | None) -> Shape:
     """Fill in the schemas: the steps are analysed by Spark once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
 
-    from semistream.sinks._schemas import stored_schema
     from semistream.spark.prepare import arrow_schema
+    from semistream.warehouse.schemas import stored_schema
 
     try:
         versions = shape.newest_versions(None) | ({SEEN: Manifest.versions(seen)[-1]} if seen is not None else {})

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,14 @@ import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, SchemaError, choose, is_address, local_path, meant
 from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
-from semistream.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILES = ("parquet", "csv", "json")
-GENERATED = tuple(f"semistream-{name}" for name in WORKLOADS)
-FORMATS = (*FILES, "rate", "kafka", *GENERATED)
+# Of other distributions, such as semistream-lab: {format: a function that makes it known to a session}.
+ADDED = {found.name: found for found in entry_points(group="semistream.sources")}
+FORMATS = (*FILES, "rate", "kafka", *ADDED)
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -80,10 +81,8 @@ class Source:
         from pyspark.sql import functions as F
 
         reader = spark.readStream.format(self.format).options(**self.options)
-        if self.format in GENERATED:
-            from semistream.spark.sources import register_sources
-
-            register_sources(spark)
+        if self.format in ADDED:
+            ADDED[self.format].load()(spark)
         if self.format not in FILES:
             try:
                 return reader.load()

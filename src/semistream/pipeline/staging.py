@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from semistream.errors import StateError
 from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
-from semistream.sinks.warehouse import StagedFile
-from semistream.stores.manifest import private
+from semistream.stores.paged.manifest import private
+from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"

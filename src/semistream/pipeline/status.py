@@ -15,7 +15,7 @@ from semistream.errors import StateError
 from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.decision import WENT, Decision
 from semistream.pipeline.ledger import Ledger
-from semistream.stores.manifest import Manifest
+from semistream.stores.paged.manifest import Manifest
 
 _RECENT = 10
 _AT_WORK = "working.json"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import parse_bytes
-from semistream.contracts import key_mapping
 from semistream.errors import ArgumentError, choose, local_path
 from semistream.joins import JOINS
+from semistream.lookup.bind import key_mapping
 from semistream.spark.pins import refresh_seconds
 
 ON_MISS = ("null", "drop", "fail", "redirect", "hold", "infer")
@@ -175,7 +175,7 @@ def assign_keys(
     dimension. A row without a member gets ``unknown_key``; with ``infer_members`` the member is made instead, and
     completed when its real row comes. A row whose key is NULL always gets ``unknown_key``.
     """
-    from semistream.etl.dimension import Dimension
+    from semistream.dimensions.dimension import Dimension
 
     if isinstance(unknown_key, bool) or not isinstance(unknown_key, int):
         raise ArgumentError(f"unknown_key={unknown_key!r} must be a whole number, such as -1")

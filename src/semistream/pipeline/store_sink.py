@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.changes import Applied, Changes, apply_changes
+from semistream.changes.debezium import debezium_changes
+from semistream.changes.plain import plain_changes
+from semistream.changes.rows import OP, write_rejects
+from semistream.dimensions import Dimension
 from semistream.errors import ArgumentError, choose, local_path
-from semistream.etl import Applied, Changes, Dimension, apply_changes
-from semistream.etl.change_rows import OP, write_rejects
-from semistream.etl.debezium import debezium_changes
-from semistream.etl.plain import plain_changes
-from semistream.sinks.delta import running_query
 from semistream.stores import MasterStore
+from semistream.warehouse.delta import running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

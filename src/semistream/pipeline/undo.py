@@ -16,7 +16,7 @@ from semistream.errors import ArgumentError, StateError
 from semistream.pipeline.batch import BATCHES, SIDE
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import Ledger
-from semistream.sinks.warehouse import Warehouse
+from semistream.warehouse.contract import Warehouse
 
 
 def undo(ledger: Ledger, warehouse: Warehouse, checkpoint: Path, batch: int | None) -> Decision:

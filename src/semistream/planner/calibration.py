@@ -25,18 +25,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan, Profile
 from semistream.joins import JOINS
-from semistream.joins._output import Output
-from semistream.joins._stream_table import StreamTable
+from semistream.joins.contract import Profile
+from semistream.joins.output import Output
+from semistream.joins.papers.stream_table import StreamTable
 from semistream.keys import KeyCodec
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.machine import fingerprint
 from semistream.planner.measuring import BATCH, measure
 from semistream.planner.pace import PACE_ROWS, pace
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream.stores.reading import PageReader
+from semistream.stores.paged.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
 ROWS = 10 * PACE_ROWS

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.contracts import JoinPlan, Profile
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins._popularity import Popularity
-from semistream.joins._window import stream_row_bytes
+from semistream.joins.contract import Profile
+from semistream.joins.popularity import Popularity
+from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
-from semistream.planner.choice import Choice, choose_algorithm
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.choose import Choice, choose_algorithm
 from semistream.planner.rates import Costs, current_costs
 
 _MOST_SKEW = 4.0

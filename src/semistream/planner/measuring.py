@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.joins._meeting import Waits
+from semistream.joins.papers.meeting import Waits
 from semistream.stats import Stats
 
 SEGMENTS = 8

@@ -10,8 +10,8 @@ import itertools
 from typing import Any
 
 from semistream.budget import Budget
-from semistream.contracts import JoinPlan
 from semistream.joins import JOINS
+from semistream.lookup.bind import JoinPlan
 from semistream.planner.measuring import BATCH, measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload

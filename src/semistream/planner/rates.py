@@ -16,8 +16,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from semistream.contracts import Prediction
 from semistream.errors import CalibrationError
+from semistream.joins.contract import Prediction
 from semistream.planner.machine import calibration_path, fingerprint
 
 _FORMAT = 1

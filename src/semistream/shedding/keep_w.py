@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from semistream.shedding._strategy import Kept, Numbers, OnlineStrategy
+from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy
 
 
 class KeepW(OnlineStrategy):

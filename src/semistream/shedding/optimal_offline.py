@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import ArgumentError
-from semistream.shedding._strategy import Numbers, Positions, Strategy
+from semistream.shedding.strategy import Numbers, Positions, Strategy
 
 _Table = npt.NDArray[np.float64]
 

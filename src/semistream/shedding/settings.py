@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.shedding import STRATEGIES
-from semistream.shedding._strategy import OnlineStrategy
+from semistream.shedding.strategy import OnlineStrategy
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
-from semistream.contracts import Join, JoinPlan
 from semistream.errors import FanOutError
+from semistream.joins.contract import Join
+from semistream.lookup.bind import JoinPlan
 from semistream.spark.columns import fitted, spark_arrow
 from semistream.spark.operator import Operator, Task
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import KeyCodec
-from semistream.stores.building import (
+from semistream.stores.paged.building import (
     Packer,
     new_segment,
     prepare,
@@ -26,9 +26,9 @@ from semistream.stores.building import (
     stored_schema,
     with_keys,
 )
-from semistream.stores.manifest import SegmentEntry
-from semistream.stores.paged import MasterStore
-from semistream.stores.segment import SegmentWriter
+from semistream.stores.paged.manifest import SegmentEntry
+from semistream.stores.paged.segment import SegmentWriter
+from semistream.stores.paged.store import MasterStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

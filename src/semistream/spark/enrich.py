@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from semistream.as_of import VALID_FROM, VALID_TO
 from semistream.budget import format_bytes
 from semistream.errors import ArgumentError
-from semistream.joins._division import Division
-from semistream.joins.sweep import SweepJoin
+from semistream.joins.sweep.division import Division
+from semistream.joins.sweep.join import SweepJoin
 from semistream.shedding import Shed
 from semistream.spark.frames import by_keys, by_node, by_rows
 from semistream.spark.metrics import Metrics

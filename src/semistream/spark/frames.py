@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.contracts import MATCHED, UNMATCHED, JoinPlan
 from semistream.errors import SchemaError
+from semistream.lookup.bind import MATCHED, UNMATCHED, JoinPlan
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import Operator

@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from semistream.as_of import AsOf
 from semistream.budget import Budget
-from semistream.contracts import Join, JoinPlan
-from semistream.engine import open_store
 from semistream.errors import MatchRateError, OtherVersionError, SchemaError, StoreNotFoundError, UnmatchedRowError
 from semistream.joins import JOINS
-from semistream.joins._cache import TupleCache, cell_bytes
-from semistream.joins._division import Division
-from semistream.joins.reference import ReferenceJoin
-from semistream.joins.sweep import SweepJoin, SweepSettings
+from semistream.joins.contract import Join
+from semistream.joins.sweep.cache import TupleCache, cell_bytes
+from semistream.joins.sweep.division import Division
+from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.joins.whole import ReferenceJoin
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.run import open_store
 from semistream.rows import Projection
 from semistream.spark import pins
 from semistream.spark.area import Area, area
@@ -34,7 +35,7 @@ from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream.stores.manifest import StoreVersion
+from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from semistream import errors
 from semistream.spark.pins import pinned_version
-from semistream.stores.manifest import StoreVersion
+from semistream.stores.paged.manifest import StoreVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

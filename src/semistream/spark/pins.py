@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
-from semistream.stores.manifest import Manifest, StoreVersion, checksum, publish_new
+from semistream.stores.paged.manifest import Manifest, StoreVersion, checksum, publish_new
 
 KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")

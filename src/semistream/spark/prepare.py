@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from semistream.as_of import VALID_FROM, VALID_TO, AsOf
 from semistream.budget import parse_bytes
-from semistream.contracts import Join, JoinPlan, key_mapping
-from semistream.engine import open_store
 from semistream.errors import ArgumentError, SchemaError, choose
-from semistream.joins._waiting_join import WaitingJoin
-from semistream.joins._window import stream_row_bytes
-from semistream.planner.choice import SPARK_CANDIDATES, Choice, choose_algorithm
+from semistream.joins.contract import Join
+from semistream.joins.papers.waiting_join import WaitingJoin
+from semistream.joins.window import stream_row_bytes
+from semistream.lookup.bind import JoinPlan, key_mapping
+from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
+from semistream.lookup.run import open_store
 from semistream.shedding import Shed
 from semistream.spark.area import new_name
 from semistream.spark.operator import Operator

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.errors import StoreError
-from semistream.joins._cache import TupleCache
+from semistream.joins.sweep.cache import TupleCache
 from semistream.rows import RowLayout
 from semistream.spark.area import Area
-from semistream.stores.manifest import Manifest, StoreVersion
+from semistream.stores.paged.manifest import Manifest, StoreVersion
 
 if TYPE_CHECKING:
     from semistream.stores import MasterStore

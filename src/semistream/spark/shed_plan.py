@@ -12,9 +12,9 @@ import pyarrow as pa
 from semistream.budget import format_bytes
 from semistream.errors import ArgumentError, SchemaError
 from semistream.shedding import Shed
-from semistream.shedding._log import check_storable
-from semistream.shedding._shedder import memory_of
+from semistream.shedding.log import check_storable
 from semistream.shedding.settings import checked
+from semistream.shedding.shedder import memory_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SheddingError
-from semistream.shedding._intervals import Interval, share_of_blocks
-from semistream.shedding._log import PartWriter, batches_in, read_part
-from semistream.shedding._row_counts import RowCounts
-from semistream.shedding._shedder import Shedder, describe
+from semistream.shedding.intervals import Interval, share_of_blocks
+from semistream.shedding.log import PartWriter, batches_in, read_part
+from semistream.shedding.row_counts import RowCounts
+from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
 from semistream.spark.operator import Operator, opened
 from semistream.spark.pins import create_once, read_once, running_batch

@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.contracts import Join, JoinPlan
 from semistream.errors import SchemaError
+from semistream.joins.contract import Join
+from semistream.lookup.bind import JoinPlan
 from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.operator import Operator, running

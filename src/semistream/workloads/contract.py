@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from semistream.stores.paged import Progress
+    from semistream.stores.paged.store import Progress
 
 BATCH_ROWS = 1 << 18
 

@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
-from semistream.workloads._random import BITS, Numbers, random_bits
+from semistream.workloads.chance import BITS, Numbers, random_bits
 from semistream.workloads.contract import BATCH_ROWS, check_range, slices
 
 if TYPE_CHECKING:
-    from semistream.stores.paged import Progress
+    from semistream.stores.paged.store import Progress
 
 MASTER_BYTES = 120  # of a row, as in all the papers
 STREAM_BYTES = 20

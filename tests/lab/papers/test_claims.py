@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from semistream.lab.papers import SUITES
-from semistream.lab.papers.claims import Claim, best, close, grows, peak, ratio, reaches, trend, verdict
-from semistream.lab.papers.figures import Drawn, Figure, Point
-from semistream.lab.papers.tuned_xhybrid import PINNED, SWAPPABLE
-from semistream.lab.results import Group
+from semistream_lab.papers import SUITES
+from semistream_lab.papers.claims import Claim, best, close, grows, peak, ratio, reaches, trend, verdict
+from semistream_lab.papers.figures import Drawn, Figure, Point
+from semistream_lab.papers.tuned_xhybrid import PINNED, SWAPPABLE
+from semistream_lab.results import Group
 
 Values = dict[str, list[float | None]]
 

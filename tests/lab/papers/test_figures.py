@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from semistream.joins import JOINS
-from semistream.lab.arms_joins import PAPER_VARIANTS, VARIANTS
-from semistream.lab.papers import SUITES, shedding
-from semistream.lab.papers.figures import Drawn, Figure, Suite, places_of
-from semistream.lab.results import Group
-from semistream.lab.suites import in_turns
+from semistream_lab.arms_joins import PAPER_VARIANTS, VARIANTS
+from semistream_lab.papers import SUITES, shedding
+from semistream_lab.papers.figures import Drawn, Figure, Suite, places_of
+from semistream_lab.results import Group
+from semistream_lab.suites import in_turns
 
 WANTED = {
     "meshjoin": ["10a", "10b", "10c", "10d", "11"],

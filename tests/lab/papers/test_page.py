@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from semistream.lab.papers import SUITES
-from semistream.lab.papers.page import make_page
-from semistream.lab.papers.runs import LabRun
-from semistream.lab.papers.summary import make_summary
-from semistream.lab.results import Results
+from semistream_lab.papers import SUITES
+from semistream_lab.papers.page import make_page
+from semistream_lab.papers.runs import LabRun
+from semistream_lab.papers.summary import make_summary
+from semistream_lab.results import Results
 from tests.lab.papers.test_figures import MEASURES
 from tests.lab.samples import ENVIRONMENT
 

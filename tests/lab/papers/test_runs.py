@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from semistream.errors import ArgumentError, BenchmarkError
-from semistream.lab.cells import Cell
-from semistream.lab.papers import SUITES, arms, workload
-from semistream.lab.papers.models import tuned_tuples_per_read
-from semistream.lab.papers.runs import LabRun
-from semistream.lab.papers.workload import Endless, LabData, ManyToMany
-from semistream.lab.results import Group
 from semistream.workloads.zipf import ZipfWorkload
-from tests.test_cli import Run, run  # noqa: F401 - a fixture
+from semistream_lab.cells import Cell
+from semistream_lab.papers import SUITES, arms, workload
+from semistream_lab.papers.models import tuned_tuples_per_read
+from semistream_lab.papers.runs import LabRun
+from semistream_lab.papers.workload import Endless, LabData, ManyToMany
+from semistream_lab.results import Group
+from tests.commands.test_main import Run, run  # noqa: F401 - a fixture
 
 
 def cell(arm: str, **more: Any) -> Cell:

@@ -1,0 +1,217 @@
+"""The arms of `bench core`: our joins and DuckDB on the same batches, without Spark.
+
+A run is warm-up batches, timed batches and one more. Every second of the warm-up and the last are checked: their rows
+go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing
+but the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
+
+`sweep` gets the timed batches as a stream: rows that miss may wait for those of later batches, up to a second, and all
+have left when the clock stops. `sweep_each` answers every batch whole before the next one comes, as the others do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from semistream.errors import BenchmarkError
+from semistream.stats import Stats
+from semistream.stores import MasterStore
+from semistream_lab.cells import Cell, enriched
+from semistream_lab.checks import Checksum
+from semistream_lab.data import BenchData, warm_page_cache
+from semistream_lab.memory import MemorySampler, give_back_memory
+
+STATELESS_WARMUP = 3
+_CHECKED_ROWS = 1 << 15
+INL_BATCHES = 3  # one read a row is slow; its rate needs no more
+
+
+class Arm(Protocol):
+    """Joins one batch after the other."""
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of some batches, with the master's columns."""
+
+    def counters(self) -> Stats:
+        """Its counters, as far as it has them."""
+
+    def details(self) -> dict[str, Any]:
+        """What else a result should say."""
+
+
+class OurArm:
+    """A join of the registry."""
+
+    def __init__(self, cell: Cell, data: BenchData, schema: pa.Schema) -> None:
+        from semistream.lookup.run import make_join
+
+        store = MasterStore.open(data.store(), direct=bool(cell.params.get("direct")))
+        self._join = make_join(
+            schema,
+            store,
+            on="key",
+            memory=cell.params["memory"],
+            algorithm=cell.arm.removesuffix("_each"),
+            columns=enriched(cell.params["columns"]),
+        )
+        self._budget = self._join.budget.total
+        self._each = cell.arm.endswith("_each")
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One call for all, or a call a batch: then nothing waits for the next."""
+        if not self._each:
+            return self._join.join(batches)
+        return itertools.chain.from_iterable(self._join.join([batch]) for batch in batches)
+
+    def counters(self) -> Stats:
+        """As they are now."""
+        return self._join.stats.copy()
+
+    def details(self) -> dict[str, Any]:
+        """The budget in bytes; also the place where the join checks itself."""
+        self._join.check()
+        return {"budget_bytes": self._budget}
+
+
+def run(cell: Cell, data: BenchData) -> dict[str, Any]:
+    """Run one cell in this process."""
+    if cell.arm == "build":
+        return _build(cell, data)
+    pa.set_cpu_count(1 if cell.params.get("threads", 1) == 1 else 2)
+    warmup, timed = _batch_numbers(cell)
+    checked = [number for number in warmup if number % 2 == 0] + [cell.params["warmup"] + cell.params["batches"]]
+    size = cell.params["batch_rows"]
+    batches = {number: data.load.stream(number * size, size) for number in {*warmup, *timed, *checked}}
+    kind = _arm_class(cell.arm)
+    load_code(cell, data)
+    give_back_memory()
+    with MemorySampler(os.getpid()) as sampler:
+        sampler.mark_idle()
+        arm = kind(cell, data, batches[0].schema)
+        checks = {}
+        for number in warmup:
+            if number in checked:
+                checks[str(number)] = _checksum(arm, batches[number])
+            else:
+                _consume(arm, [batches[number]])
+        before, used, start = arm.counters(), time.process_time(), time.perf_counter()
+        _consume(arm, [batches[number] for number in timed])
+        seconds, used = time.perf_counter() - start, time.process_time() - used
+        sampler.look()
+        after = arm.counters()
+        checks[str(checked[-1])] = _checksum(arm, batches[checked[-1]])
+        details = arm.details()
+    rows = size * len(timed)
+    usage = sampler.usage
+    return {
+        "rows_per_second": rows / seconds,
+        "batch_seconds": seconds / len(timed),
+        "rows": rows,
+        "checksum": checks,
+        "pss_growth_bytes": usage.growth,
+        "pss_idle_bytes": usage.idle,
+        "workers": 1,
+        "cores_used": used / seconds,
+        **counted(after.since(before)),
+        **details,
+    }
+
+
+def counted(stats: Stats) -> dict[str, Any]:
+    """Counters as a result names them; one who knows of no hits and misses knows of no reads either."""
+    if stats.hits + stats.misses == 0:
+        return {"matched": stats.matched}
+    names = ("matched", "pages_read", "bytes_read", "peak_bytes", "cached_rows", "cached_bytes")
+    return {"hit_ratio": stats.hit_ratio, **{name: getattr(stats, name) for name in names}}
+
+
+def _batch_numbers(cell: Cell) -> tuple[list[int], list[int]]:
+    """Batches that warm up and batches that are timed; the timed ones start at the same number for every arm."""
+    first, count = cell.params["warmup"], cell.params["batches"]
+    warm = first if cell.arm.startswith("sweep") else min(first, STATELESS_WARMUP)
+    return list(range(warm)), list(range(first, first + (min(count, INL_BATCHES) if cell.arm == "inl" else count)))
+
+
+def _arm_class(name: str) -> Callable[[Cell, BenchData, pa.Schema], Arm]:
+    from semistream.joins import JOINS
+
+    if name.removesuffix("_each") in JOINS:
+        return OurArm
+    from semistream_lab import arms_duckdb
+
+    if name in arms_duckdb.ARMS:
+        return arms_duckdb.ARMS[name]
+    raise BenchmarkError(f"arm {name!r} is not known; choose from {', '.join([*JOINS, *arms_duckdb.ARMS, 'build'])}")
+
+
+def load_code(cell: Cell, data: BenchData) -> None:
+    """Kernels and libraries belong to the idle baseline, as they do in a worker; files to the page cache, if warm."""
+    from semistream.kernels.__main__ import MODULES
+
+    for module in MODULES:
+        importlib.import_module(f"semistream.kernels.{module}")
+    if cell.arm.startswith("duckdb"):
+        import duckdb
+
+        duckdb.connect().execute("SELECT 1")
+        warm_page_cache(data.duckdb_table() if cell.arm == "duckdb_table" else data.master())
+    elif not cell.params.get("direct"):
+        warm_page_cache(data.store())
+
+
+def _consume(arm: Arm, batches: list[pa.RecordBatch]) -> None:
+    rows = sum(out.num_rows for out in arm.join(batches))
+    given = sum(batch.num_rows for batch in batches)
+    if rows != given:
+        raise BenchmarkError(f"{rows:,} rows came out of {given:,}; every stream row has exactly one match here")
+
+
+def _checksum(arm: Arm, batch: pa.RecordBatch) -> str:
+    return checksum_of(arm.join([batch]))
+
+
+def checksum_of(batches: Iterable[pa.RecordBatch]) -> str:
+    """Of all rows, whatever their order."""
+    total = Checksum()
+    for out in batches:
+        for start in range(0, out.num_rows, _CHECKED_ROWS):  # so that checking takes no memory worth mentioning
+            total.add(out.slice(start, _CHECKED_ROWS))
+    return total.text
+
+
+def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
+    """Build a store from unsorted Parquet, in a directory that is removed again."""
+    import resource
+
+    source = data.unsorted()
+    warm_page_cache(source)
+    load_code(Cell("core", "build", {"direct": True}), data)
+    with (
+        tempfile.TemporaryDirectory(dir=data.directory, prefix=".build-") as place,
+        MemorySampler(os.getpid()) as sampler,
+    ):
+        sampler.mark_idle()
+        start = time.perf_counter()
+        store = MasterStore.build(source, Path(place) / "store", key="key", memory=cell.params["memory"])
+        seconds = time.perf_counter() - start
+        sampler.look()
+        rows, size = store.rows, store.bytes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "rows_per_second": rows / seconds,
+        "batch_seconds": seconds,
+        "rows": rows,
+        "checksum": {},
+        "peak_bytes": peak,
+        "pss_growth_bytes": sampler.usage.growth,
+        "workers": 1,
+        "store_bytes": size,
+    }

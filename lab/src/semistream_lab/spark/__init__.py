@@ -1,0 +1,1 @@
+"""Workloads as Spark data sources."""

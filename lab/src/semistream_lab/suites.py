@@ -1,0 +1,298 @@
+"""The grid of each suite, and running it: every cell a fresh process, arms in another order in each repetition.
+
+Arms of one place (same stream, same batches) follow each other, so that a change of the machine's mood hits all of
+them; each repetition starts with another arm. Cells that the file of results has already are not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from semistream.commands.environment import environment
+from semistream.errors import BenchmarkError, SettingError, choose
+from semistream_lab.cells import Cell, enriched
+from semistream_lab.data import BenchData
+from semistream_lab.grid_joins import Grid
+from semistream_lab.results import Results, cell_of, check_agreement
+from semistream_lab.targets import NATIVE
+
+CORE_ARMS = ("sweep", "sweep_each", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
+SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
+WHOLE = "200%"  # what `reference` gets: the master and room to load it
+BUILD_MEMORY = "512MB"
+ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+GRIDS: dict[str, Grid] = {
+    "full": Grid(),
+    "quick": Grid((200_000,), ("10%", "1%"), (1.0, 0.0), ("shuffled",), 200_000, warm_seconds=5.0, seconds=3.0),
+}
+Place = list[tuple[str, dict[str, Any]]]  # arms and parameters that are compared with each other
+Start = Callable[[Cell], None]
+End = Callable[[Cell, dict[str, Any]], None]
+
+
+def arms_of(suite: str) -> tuple[str, ...]:
+    """The arms that a suite has."""
+    if suite == "joins":
+        from semistream_lab.arms_joins import ARMS
+
+        return ARMS
+    return CORE_ARMS if suite == "core" else SPARK_ARMS
+
+
+class Run(Protocol):
+    """What running cells needs to know."""
+
+    @property
+    def out(self) -> Path:
+        """Where results go."""
+
+    @property
+    def data(self) -> Path:
+        """Where data is made and found again."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """When a cell is given up."""
+
+    @property
+    def command(self) -> str:
+        """How to run this again."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of a suite is asked for."""
+
+    suite: str
+    rows: int
+    out: Path
+    data: Path
+    arms: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ("10%",)
+    batch_rows: tuple[int, ...] = (200_000, 2_000_000)
+    streams: tuple[str, ...] = ("narrow", "wide")
+    repetitions: int = 3
+    batches: int | None = None
+    warmup: int | None = None
+    columns: str = "three"
+    grid: Grid | None = None
+    timeout_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        known = arms_of(self.suite)
+        if not self.arms:
+            object.__setattr__(self, "arms", known)
+        for arm in self.arms:
+            choose("arms", arm, known)
+        for stream in self.streams:
+            choose("streams", stream, ("narrow", "wide"))
+        enriched(self.columns)
+        for name in ("rows", "repetitions", "batches", "warmup"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name}={value} must be at least 1")
+        if not self.batch_rows or min(self.batch_rows) < 2:
+            raise SettingError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
+
+    @property
+    def command(self) -> str:
+        """How to run this again; where data and results go is left out."""
+        options: dict[str, Any] = {
+            "rows": self.rows,
+            "arms": ",".join(self.arms),
+            "memory": ",".join(self.memory),
+            "batch-rows": ",".join(map(str, self.batch_rows)),
+            "streams": ",".join(self.streams) if self.suite == "spark" else None,
+            "repetitions": self.repetitions,
+            "batches": self.batches,
+            "warmup": self.warmup,
+            "columns": self.columns,
+        }
+        if self.grid is not None:
+            grid = self.grid
+            options = {
+                "sizes": ",".join(map(str, grid.sizes)),
+                "memory": ",".join(grid.memory),
+                "skews": ",".join(f"{skew:g}" for skew in grid.skews),
+                "layouts": ",".join(grid.layouts),
+                "arms": ",".join(self.arms),
+                "repetitions": self.repetitions,
+                "seconds": f"{grid.seconds:g}",
+            }
+        return " ".join(
+            [f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)]
+        )
+
+    def timed_batches(self, size: int) -> int:
+        """How many batches are timed: about as many rows as make several seconds."""
+        if self.suite == "spark":
+            return self.batches or (5 if size >= 1_000_000 else 10)
+        return self.batches or max(1, 12_000_000 // size)
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """All cells in the order in which they are run."""
+    make = {"core": _core_places, "spark": _spark_places, "joins": _joins_places}[settings.suite]
+    return in_turns(settings.suite, list(make(settings)), settings.repetitions)
+
+
+def in_turns(suite: str, places: Sequence[Place], repetitions: int) -> list[Cell]:
+    """Arms of a place one after the other, each repetition with another arm first."""
+    found = []
+    for repetition in range(repetitions):
+        for place in places:
+            turn = repetition % len(place)
+            found += [Cell(suite, arm, params, repetition) for arm, params in place[turn:] + place[:turn]]
+    return found
+
+
+def _core_places(settings: Settings) -> Iterator[Place]:
+    for size in settings.batch_rows:
+        # Three stream rows for each master row fill the cache; arms without one skip most of this.
+        warmup = settings.warmup or max(3, 3 * settings.rows // size)
+        common = {
+            "rows": settings.rows,
+            "stream": "narrow",
+            "batch_rows": size,
+            "columns": settings.columns,
+            "warmup": warmup,
+            "batches": settings.timed_batches(size),
+        }
+        for number, memory in enumerate(settings.memory):
+            place: Place = []
+            for arm in settings.arms:
+                if arm == "sweep_each":
+                    place.append((arm, {**common, "memory": memory, "direct": False}))
+                elif arm == "sweep":
+                    # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
+                    ways = (False, True) if number == 0 else (False,)
+                    place += [(arm, {**common, "memory": memory, "direct": direct}) for direct in ways]
+                elif arm.startswith("duckdb"):
+                    place += [(arm, {**common, "memory": memory, "threads": threads}) for threads in (1, 2)]
+                elif number == 0 and arm in ("inl", "reference"):  # more or less memory changes nothing for them
+                    place.append((arm, {**common, "memory": WHOLE if arm == "reference" else memory}))
+            if place:
+                yield place
+    if "build" in settings.arms:
+        yield [("build", {"rows": settings.rows, "memory": BUILD_MEMORY})]
+
+
+def _spark_places(settings: Settings) -> Iterator[Place]:
+    for size in settings.batch_rows:
+        for stream in settings.streams:
+            common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": settings.columns}
+            yield [
+                (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
+                for arm in settings.arms
+                for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
+            ]
+
+
+def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict[str, int]:
+    """Large batches first fill the cache ten times as fast as small ones would; then small ones, until Spark's own code
+    is compiled. Arms that scan the master for every batch, whatever came before, need few of either.
+    """
+    largest = max(settings.batch_rows)
+    if arm in NATIVE:
+        return {"large": 1, "large_rows": largest, "warmup": 2, "batches": settings.batches or 3}
+    filling = settings.warmup or max(1, (24 if stream == "narrow" else 16) * settings.rows // 10 // largest)
+    return {
+        "large": filling,
+        "large_rows": largest,
+        "warmup": 3 if size >= 1_000_000 else 12,
+        "batches": settings.timed_batches(size),
+    }
+
+
+def _joins_places(settings: Settings) -> Iterator[Place]:
+    assert settings.grid is not None
+    for point in settings.grid.points():
+        how = {"warm_seconds": settings.grid.warm_seconds, "seconds": settings.grid.seconds}
+        yield [(arm, {**point, **how, "columns": settings.columns}) for arm in settings.arms]
+
+
+def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
+    """Cells without a result, or with an error."""
+    done = {cell_of(result).key for result in results.done}
+    return [cell for cell in wanted if cell.key not in done]
+
+
+def prepare(settings: Settings, note: Callable[[str], None]) -> None:
+    """Make the data before anything is timed; what is there is kept."""
+    if settings.grid is not None:
+        for rows in sorted({point["rows"] for point in settings.grid.points()}):
+            note(f"data: a store of {rows:,} rows")
+            BenchData(settings.data, rows).store()
+        return
+    data = BenchData(settings.data, settings.rows)
+    steps: list[tuple[str, Callable[[], object]]] = [("the master, unsorted", data.unsorted), ("the store", data.store)]
+    if settings.suite == "core":
+        if any(arm.startswith("duckdb") for arm in settings.arms):
+            steps += [("the master as Parquet", data.master), ("DuckDB's table", data.duckdb_table)]
+    else:
+        steps.append(("the master as Parquet", data.master))
+        if "bucketed" in settings.arms:
+            make = Cell("spark", "make_bucketed", {"rows": settings.rows})
+            steps.append(("Spark's bucketed table", lambda: data.bucketed().exists() or run_cell(make, settings)))
+        from semistream_lab.arms_spark import stream_plan
+
+        plans = {stream_plan(cell.params) for cell in cells(settings)}
+        steps += [(f"the stream {plan.name}", partial(data.stream, plan)) for plan in sorted(plans, key=str)]
+    for what, step in steps:
+        note(f"data: {what}")
+        step()
+
+
+def run(settings: Run, wanted: Sequence[Cell], results: Results, start: Start, end: End) -> None:
+    """Run some cells; one that breaks is noted and the next run, but arms that do not agree end everything."""
+    facts = environment(settings.data)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    _note_run(settings, facts)
+    for cell in wanted:
+        start(cell)
+        try:
+            result = run_cell(cell, settings)
+        except BenchmarkError as error:
+            result = {"error": str(error)}
+        results.add(cell, facts["id"], result)
+        end(cell, result)
+        check_agreement(line for line in results.done if cell_of(line).place == cell.place)
+
+
+def run_cell(cell: Cell, settings: Run) -> dict[str, Any]:
+    """Run one cell in a fresh process."""
+    variables = dict(os.environ)
+    if cell.suite not in ("spark", "pipeline"):
+        variables |= dict.fromkeys(ONE_THREAD, "1")
+    command = [sys.executable, "-m", "semistream_lab.run_once", str(settings.data), cell.to_json()]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=variables, timeout=settings.timeout_seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{cell.label}: stopped after {settings.timeout_seconds:,.0f} seconds") from None
+    if done.returncode != 0:
+        last = [line for line in done.stderr.strip().splitlines() if line.strip()][-1:] or ["nothing said"]
+        settings.out.mkdir(parents=True, exist_ok=True)
+        log = settings.out / f"failed-{cell.suite}-{cell.arm}.log"
+        log.write_text(f"{cell.to_json()}\n{done.stderr}", encoding="utf-8")
+        raise BenchmarkError(f"{cell.label}: ended with code {done.returncode}: {last[0][:600]} (more in {log.name})")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def _note_run(settings: Run, facts: dict[str, Any]) -> None:
+    """Add this machine and this command to ``run.json``."""
+    path = settings.out / "run.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
+    known["environments"][facts["id"]] = facts
+    known["commands"] = list(dict.fromkeys([*known["commands"], settings.command]))
+    path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

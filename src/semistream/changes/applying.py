@@ -1,0 +1,115 @@
+"""Changes of a master table, in order, and how they become one new version of its store.
+
+A change is a row with an operation: insert, update and upsert give a key its row, delete takes it away. `read_changes`
+makes them from files, `snapshot_differences` from a snapshot; here the last change of each key is applied.
+
+>>> import pyarrow as pa, tempfile
+>>> from semistream import MasterStore
+>>> products = pa.table({"id": [1, 2], "price": [1.5, 4.0]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
+>>> changes = pa.table({"_op": ["update", "insert", "delete"], "id": [1, 3, 2], "price": [1.75, 9.5, None]})
+>>> done = apply_changes(store, changes, token=("prices", 1))
+>>> done.store.version, done.inserted, done.updated, done.deleted
+(2, 1, 1, 1)
+>>> apply_changes(done.store, changes, token=("prices", 1)).applied  # a replay
+False
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.changes.arrays import columns_of, last_of_each
+from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.rows import OP, Changes, Reject
+from semistream.errors import ArgumentError
+from semistream.stores import MasterStore
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What `apply_changes` did; ``applied`` is False when the token's batch was there already."""
+
+    store: MasterStore
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    applied: bool = True
+
+
+def apply_changes(
+    store: MasterStore | str | os.PathLike[str],
+    changes: Any,
+    *,
+    op: str = OP,
+    order: str | None = None,
+    token: Token | None = None,
+    max_bad_rate: float | None = None,
+) -> Applied:
+    """Apply the last change of each key as one new version, once for each ``token``.
+
+    ``changes`` are `Changes`, or rows (anything that a store can be built from) with an operation in column ``op``;
+    they count in the order given, or by column ``order``. Records that cannot be applied are in ``rejects``; more of
+    them than ``max_bad_rate`` (a share of all) stop it before anything is changed.
+    """
+    check_token(token)
+    opened = MasterStore.open(store) if isinstance(store, str | os.PathLike) else store
+    if "dimension" in opened.manifest.properties:
+        raise ArgumentError(
+            f"{opened.path} is a dimension, whose rows have surrogate keys; use Dimension.open(path).apply(changes)"
+        )
+    if was_applied(opened.latest(), token):
+        return Applied(opened.latest(), applied=False)
+    if not isinstance(changes, Changes):
+        from semistream.changes.plain import plain_changes
+
+        changes = plain_changes(changes, opened.schema, opened.key, op=op, order=order)
+    changes.check(max_bad_rate)
+    rows = last_of_each(opened.codec, changes.rows)
+    gone = pc.equal(rows.column(OP), "delete")
+    upserts = rows.filter(pc.invert(gone)).select(opened.schema.names)
+    deletes = rows.filter(gone).select(list(opened.key))
+    done = Applied(opened)
+
+    def change(newest: MasterStore) -> MasterStore:
+        nonlocal done
+        if was_applied(newest, token):
+            done = Applied(newest, rejects=changes.rejects, applied=False)
+            return newest
+        going = _all_but(newest, upserts) if changes.truncated else deletes
+        there = int(present(newest, upserts).sum())
+        done = Applied(
+            newest, upserts.num_rows - there, there, int(present(newest, going).sum()), rejects=changes.rejects
+        )
+        return newest.apply(
+            upserts if upserts.num_rows else None,
+            going if going.num_rows else None,
+            properties=token_property(token),
+        )
+
+    published = merged(publish(opened, change))
+    return Applied(published, done.inserted, done.updated, done.deleted, done.rejects, done.applied)
+
+
+def present(store: MasterStore, keys: pa.Table) -> Mask:
+    """Which of these keys have a row in the store."""
+    found = store.get(keys.select(list(store.key)), columns=list(store.key))
+    return store.codec.among(columns_of(keys, store.key), columns_of(found, store.key))
+
+
+def _all_but(store: MasterStore, kept: pa.Table) -> pa.Table:
+    everything = pa.Table.from_batches(
+        list(store.scan(list(store.key))), pa.schema([store.schema.field(name) for name in store.key])
+    )
+    others = ~store.codec.among(columns_of(everything, store.key), columns_of(kept, store.key))
+    return last_of_each(store.codec, everything.filter(pa.array(others)))

@@ -1,0 +1,184 @@
+"""What is new, changed or gone in a snapshot of a table, against its store: the differences S − R and R − S.
+
+The snapshot comes in any order and may be larger than memory. Each of its batches is joined with the store: rows
+without a match are inserts, rows whose values differ are updates, and both leave at once. Its keys go to a file on the
+way; at the end they become a store of their own, and the keys of R that are not in it are the deletions.
+
+>>> import pyarrow as pa, tempfile
+>>> from semistream import MasterStore
+>>> products = pa.table({"id": [1, 2, 3], "price": [1.5, 4.0, 9.5]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
+>>> snapshot = pa.table({"id": [4, 3, 1], "price": [7.0, 9.5, 1.75]})
+>>> changes = pa.Table.from_batches(snapshot_differences(snapshot, store)).to_pylist()
+>>> sorted((row["id"], row["_op"], row["price"]) for row in changes)
+[(1, 'update', 1.75), (2, 'delete', None), (4, 'insert', 7.0)]
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.budget import parse_bytes
+from semistream.changes.arrays import columns_of
+from semistream.changes.rows import change_schema
+from semistream.errors import ArgumentError, SchemaError, local_path
+from semistream.lookup.run import make_join
+from semistream.rows import normalise
+from semistream.stores import MasterStore
+from semistream.stores.sources import open_source
+
+Progress = Callable[[str, int, int | None], None]
+_OLD = "__in_store"  # after a column's name: its value in the store
+_BATCH_ROWS = 32_768
+
+
+def snapshot_differences(
+    snapshot: Any,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    memory: int | str = "256MB",
+    scratch: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Change rows that turn the store into the snapshot, as `apply_changes` takes them.
+
+    ``snapshot`` is anything that a store can be built from, with the store's columns; its keys must be distinct.
+    ``memory`` is what the joins keep; files go to ``scratch``, by default next to the store.
+    """
+    room = None if scratch is None else local_path("scratch", scratch)
+    opened = MasterStore.open(store) if isinstance(store, str | os.PathLike) else store
+    if not opened.unique:
+        raise ArgumentError(f"{opened.path} has keys with several rows; differences are told by a key that has one")
+    source = open_source(snapshot, None)
+    missing = [name for name in opened.schema.names if name not in source.schema.names]
+    if missing:
+        raise SchemaError(f"the snapshot has no column {missing[0]!r}; the store has {opened.schema.names}")
+    return _differences(source.batches, source.rows, opened, parse_bytes(memory, whole=opened.bytes), room, progress)
+
+
+def _differences(
+    batches: Callable[[], Iterator[pa.RecordBatch]],
+    total: int | None,
+    store: MasterStore,
+    memory_bytes: int,
+    scratch: Path | None,
+    progress: Progress | None,
+) -> Iterator[pa.RecordBatch]:
+    with tempfile.TemporaryDirectory(prefix="semistream-", dir=scratch or store.path.parent) as folder:
+        keys = Path(folder) / "keys.arrow"
+        key_schema = pa.schema([store.schema.field(name) for name in store.key])
+        with pa.OSFile(str(keys), "wb") as file, pa.ipc.new_file(file, key_schema) as writer:
+
+            def arriving() -> Iterator[pa.RecordBatch]:
+                seen = 0
+                for whole in batches():
+                    for start in range(0, whole.num_rows, _BATCH_ROWS):
+                        batch = normalise(whole.slice(start, _BATCH_ROWS), store.schema)
+                        _check_keys(batch, store.key)
+                        writer.write_batch(batch.select(list(store.key)))
+                        seen += batch.num_rows
+                        if progress is not None:
+                            progress("compare", seen, total)
+                        yield batch
+
+            made = make_join(
+                store.schema,
+                store,
+                on=list(store.key),
+                how="left",
+                columns=store.schema.names,
+                suffix=_OLD,
+                memory=memory_bytes,
+                allow_empty=True,
+            )
+            for joined in made.join(arriving()):
+                yield from _changed(joined, store)
+        # The file is read as a stream: its keys need not fit into memory.
+        snapshot_keys = MasterStore.build(keys, Path(folder) / "keys", key=list(store.key), memory=memory_bytes)
+        _check_distinct(snapshot_keys)
+        yield from _deleted(store, snapshot_keys, memory_bytes, progress)
+
+
+def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBatch]:
+    new = pc.is_null(joined.column(store.key[0] + _OLD)).to_numpy(zero_copy_only=False)
+    differs = np.zeros(joined.num_rows, np.bool_)
+    for name in store.schema.names:
+        if name not in store.key:
+            differs |= ~same_values(joined.column(name), joined.column(name + _OLD))
+    rows = joined.select(store.schema.names)
+    for op, some in (("insert", new), ("update", differs & ~new)):
+        if some.any():
+            yield _change_rows(op, rows.filter(pa.array(some)), store.schema)
+
+
+def _deleted(
+    store: MasterStore, snapshot_keys: MasterStore, memory_bytes: int, progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema([store.schema.field(name) for name in store.key])
+    made = make_join(schema, snapshot_keys, on=list(store.key), how="anti", memory=memory_bytes, allow_empty=True)
+
+    def scanned() -> Iterator[pa.RecordBatch]:
+        seen = 0
+        for batch in store.scan(list(store.key)):
+            seen += batch.num_rows
+            if progress is not None:
+                progress("find deletions", seen, store.rows)
+            yield batch
+
+    for gone in made.join(scanned()):
+        if gone.num_rows:
+            yield _change_rows("delete", gone, store.schema)
+
+
+def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    """Row by row, are they equal? NULL = NULL, NaN = NaN."""
+    equal = pc.fill_null(pc.equal(left, right), fill_value=False)
+    equal = pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_floating(left.type):
+        both = pc.and_(pc.is_nan(left), pc.is_nan(right))
+        equal = pc.or_(equal, pc.fill_null(both, fill_value=False))
+    return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _change_rows(op: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    wanted = change_schema(schema)
+    head = [pa.repeat(pa.scalar(op), rows.num_rows), pa.nulls(rows.num_rows, wanted.field(1).type)]
+    columns = [
+        rows.column(item.name) if item.name in rows.schema.names else pa.nulls(rows.num_rows, item.type)
+        for item in schema
+    ]
+    return pa.RecordBatch.from_arrays([*head, *columns], schema=wanted)
+
+
+def _check_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> None:
+    for name in key:
+        if batch.column(name).null_count:
+            count = batch.column(name).null_count
+            raise SchemaError(f"the snapshot has {count} rows whose key column {name!r} is NULL; leave them out")
+
+
+def _check_distinct(keys: MasterStore) -> None:
+    """Raise, naming one, when the snapshot has a key twice."""
+    if keys.unique:
+        return
+    last = keys.schema.empty_table()
+    for batch in keys.scan():  # in order: equal keys follow each other
+        rows = pa.concat_tables([last, pa.Table.from_batches([batch])])
+        groups = keys.codec.groups(columns_of(rows, keys.key))
+        numbers, counts = np.unique(groups, return_counts=True)
+        if len(counts) and counts.max() > 1:
+            row = int(np.flatnonzero(groups == numbers[counts.argmax()])[0])
+            raise SchemaError(
+                f"the snapshot has several rows for the key {rows.slice(row, 1).to_pylist()[0]}; "
+                "a snapshot has one row a key"
+            )
+        last = rows.slice(max(0, rows.num_rows - 16))  # a code that keys share has few of them

@@ -1,0 +1,130 @@
+"""Business keys that the warehouse has already, so that a row which comes twice is loaded once.
+
+The keys lie in a store, not in memory: what is kept in memory is bounded, however long the stream runs.
+
+>>> import pyarrow as pa, tempfile
+>>> seen = SeenKeys(tempfile.mkdtemp() + "/seen", pa.schema([("sale", pa.int64())]))
+>>> batch = pa.table({"sale": [7, 8, 7], "amount": [1, 2, 3]})
+>>> seen.new(batch).tolist()
+[True, True, False]
+>>> seen.add(batch, token=("sales", 0))
+2
+>>> seen.new(pa.table({"sale": [8, 9]})).tolist()
+[False, True]
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import parse_bytes
+from semistream.changes.applying import present
+from semistream.changes.arrays import distinct
+from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
+from semistream.lookup.run import join
+from semistream.stores import MasterStore
+from semistream.stores.asked import key_columns
+from semistream.stores.paged.manifest import Manifest
+
+_ROW = "_row"
+_KEPT_VERSIONS = 20  # for readers that have opened an older one
+
+
+class SeenKeys:
+    """A store of keys; made when it is not there."""
+
+    def __init__(self, path: str | os.PathLike[str], key: pa.Schema, memory: int | str = "64MB") -> None:
+        """``key`` are the columns of the business key, ``memory`` what a lookup keeps."""
+        if not isinstance(key, pa.Schema) or not len(key):
+            raise ArgumentError(f"key={key!r} must be a pyarrow.Schema of at least one column")
+        self.memory_bytes = parse_bytes(memory)
+        if not Manifest.versions(local_path("path", path)):
+            with suppress(ConcurrentWriteError):  # another made it at the same moment
+                MasterStore.build(key.empty_table(), path, key=key.names)
+        self.store = MasterStore.open(path)
+        have = [(item.name, item.type) for item in self.store.schema]
+        if have != [(item.name, item.type) for item in key]:
+            raise SchemaError(f"{path} holds the keys {self.store.schema}, not {key}; choose another path")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self.store.key
+
+    def new(self, batch: pa.Table | pa.RecordBatch, order: str | None = None) -> npt.NDArray[np.bool_]:
+        """Which rows are neither in the warehouse nor a repetition within the batch.
+
+        Of the rows of one key the first counts, or the first by column ``order`` (NULL last). A row with a NULL in its
+        key is nobody's duplicate.
+        """
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        self.store = self.store.latest()
+        columns = key_columns(table, self.store.schema, self.key)
+        valid = self.store.codec.encode(columns)[1]
+        result = ~valid
+        firsts = self._firsts(table, columns, valid, order)
+        asked = pa.table([*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.key, _ROW])
+        for found in join(
+            asked,
+            self.store,
+            on=list(self.key),
+            how="anti",
+            memory=self.memory_bytes,
+            allow_empty=True,
+        ):
+            result[found.column(_ROW).to_numpy()] = True
+        return result
+
+    def _firsts(
+        self, table: pa.Table, columns: list[pa.Array], valid: npt.NDArray[np.bool_], order: str | None
+    ) -> npt.NDArray[np.int64]:
+        """The first row of each key."""
+        rows = np.arange(table.num_rows)
+        if order is not None:
+            if order not in table.column_names:
+                raise ArgumentError(f"order={order!r} is no column of the rows; they have {table.column_names}")
+            by_value = pa.table({"value": table.column(order), "row": rows})
+            rows = by_value.sort_by([("value", "ascending"), ("row", "ascending")])["row"].to_numpy()
+        rows = rows[valid[rows]]
+        groups = self.store.codec.groups(columns)
+        first = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+        first[groups[rows[::-1]]] = rows[::-1]  # of several assignments to one place the last stays
+        return np.sort(first[first >= 0])
+
+    def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None) -> int:
+        """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing."""
+        check_token(token)
+        table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
+        columns = key_columns(table, self.store.schema, self.key)
+        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        added = 0
+
+        def change(newest: MasterStore) -> MasterStore:
+            nonlocal added
+            added = 0
+            if was_applied(newest, token):
+                return newest
+            new = asked.filter(pa.array(~present(newest, asked)))
+            added = new.num_rows
+            return newest.apply(new if added else None, properties=token_property(token))
+
+        self.store = self._kept_small(publish(self.store, change))
+        return added
+
+    def _kept_small(self, store: MasterStore) -> MasterStore:
+        """Updates list their keys in memory; when they take too much of it, they become part of the base."""
+        listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
+        if listed <= self.memory_bytes // 4:
+            return merged(store)
+        try:
+            compacted = store.compact(self.memory_bytes)
+        except ConcurrentWriteError:
+            return store.latest()
+        compacted.vacuum(_KEPT_VERSIONS)
+        return compacted

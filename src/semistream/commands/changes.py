@@ -1,0 +1,196 @@
+"""`semistream apply` and `semistream diff`: changes of a master table; heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semistream.commands.command_line import Commands
+from semistream.errors import ArgumentError, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from semistream.changes import Changes
+    from semistream.stores import MasterStore
+
+app = Commands()
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
+Rejects = Annotated[
+    Path | None, typer.Option("--rejects", help="Where bad records go: JSON lines with source, line and reason.")
+]
+MaxBadRate = Annotated[
+    float | None,
+    typer.Option("--max-bad-rate", help="Share of bad records that stops it.", show_default="0, with --rejects 1"),
+]
+
+
+@app.command(rich_help_panel="Stores")
+def apply(
+    store: Store,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="JSON lines, CSV, Parquet or Arrow.")],
+    shape: Annotated[
+        str, typer.Option("--format", help="debezium (envelopes, as JSON lines), or plain: rows with an operation.")
+    ] = "debezium",
+    op: Annotated[
+        str, typer.Option("--op", help="Of plain rows the column that says insert, update, upsert or delete.")
+    ] = "_op",
+    order: Annotated[
+        str | None, typer.Option("--order", help="Of plain rows the column that orders them.", show_default="as read")
+    ] = None,
+    time_unit: Annotated[
+        str | None,
+        typer.Option("--time-unit", help="s, ms, us or ns: of Debezium's times without their schema."),
+    ] = None,
+    effective: Annotated[
+        str | None, typer.Option("--effective", help="Of a dimension with history the column since when a row holds.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same again changes nothing.")
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=TEXT", help="A column that the records lack, such as their source."),
+    ] = None,
+    rejects: Rejects = None,
+    max_bad_rate: MaxBadRate = None,
+) -> None:
+    """Apply a stream of changes to a store or a dimension, the last of each key, as one new version.
+
+    [bold]Examples[/]
+
+    [cyan]semistream apply products changes.jsonl --rejects bad.jsonl[/]
+
+    [cyan]semistream apply products prices.csv --format plain --op action --token prices:17[/]
+    """
+    from semistream.changes import apply_changes, read_changes
+    from semistream.changes.publishing import was_applied
+    from semistream.commands.options import pairs
+    from semistream.commands.terminal import progress_bars
+    from semistream.dimensions import Dimension
+    from semistream.stores import MasterStore
+
+    choose("--format", shape, ("debezium", "plain"))
+    mark = None if token is None else _token(token)
+    opened = MasterStore.open(store)
+    if was_applied(opened, mark):
+        print(f"{store}: {token} was applied before; nothing to do, version {opened.version}")
+        return
+    dimension = Dimension(opened) if "dimension" in opened.properties else None
+    schema = dimension.change_schema if dimension else opened.schema
+    key: tuple[str, ...] = opened.key
+    if effective is not None:
+        if dimension is None or not dimension.shape.history:
+            raise ArgumentError(f"--effective is for dimensions with history, which {store} is not")
+        schema, key = dimension.with_time(effective)
+    with progress_bars() as progress:
+        changes = read_changes(
+            files,
+            schema,
+            key,
+            format=shape,
+            op=op,
+            order=order,
+            time_unit=time_unit,
+            constants=pairs(constant or []),
+            progress=progress,
+        )
+    _check(changes, rejects, max_bad_rate)
+    if dimension is not None:
+        done = dimension.apply(changes, effective=effective, token=mark)
+        counts = f"{done.created:,} rows created, {done.completed:,} completed, {done.changed:,} changed, "
+        said, version = f"{counts}{done.closed:,} closed", done.version
+    else:
+        result = apply_changes(opened, changes, token=mark)
+        said = f"{result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted"
+        version = result.store.version
+    print(f"{store}: {said}, {len(changes.rejects):,} rejected; version {version}")
+
+
+@app.command(rich_help_panel="Stores")
+def diff(
+    store: Store,
+    snapshot: Annotated[
+        list[Path],
+        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow, of one kind."),
+    ],
+    write: Annotated[bool, typer.Option("--apply", help="Apply the differences as a new version.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the changes to this Parquet file, as `apply` reads them.")
+    ] = None,
+    memory: Annotated[str, typer.Option("--memory", help="Memory for the joins.")] = "256MB",
+) -> None:
+    """What is new, changed and gone in a snapshot of a table, against its store.
+
+    Example: [cyan]semistream diff products products-today.parquet --apply[/]
+    """
+    from semistream.changes import apply_changes, snapshot_differences
+    from semistream.commands.terminal import progress_bars
+    from semistream.stores import MasterStore
+
+    opened = MasterStore.open(store)
+    kept: list[pa.RecordBatch] = []
+    counts = {"insert": 0, "update": 0, "delete": 0}
+    writer: Any = None
+    with progress_bars() as progress:
+        try:
+            for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
+                counts[batch.column(0)[0].as_py()] += batch.num_rows
+                if out is not None:
+                    writer = writer or _writer(out, batch.schema)
+                    writer.write_batch(batch)
+                if write:
+                    kept.append(batch)
+            if out is not None and writer is None:
+                writer = _writer(out, _change_schema(opened))
+        finally:
+            if writer is not None:
+                writer.close()
+    said = f"{counts['insert']:,} inserted, {counts['update']:,} updated, {counts['delete']:,} deleted"
+    if write and kept:
+        opened = apply_changes(opened, iter(kept)).store
+    print(f"{store}: {said}; version {opened.version}" if write else f"{store}: {said} since version {opened.version}")
+
+
+def _check(changes: Changes, rejects: Path | None, max_bad_rate: float | None) -> None:
+    """Keep bad records where they can be found; without a place for them, one is too many."""
+    from semistream.changes.rows import write_rejects
+
+    if rejects is not None:
+        write_rejects(changes.rejects, rejects)
+    changes.check(max_bad_rate if max_bad_rate is not None else (0.0 if rejects is None else 1.0))
+
+
+def _token(text: str) -> tuple[str, int]:
+    app, colon, batch = text.rpartition(":")
+    if not colon or not app or not batch.isdigit():
+        raise ArgumentError(f"--token {text!r} must be APP:BATCH, such as prices:17")
+    return app, int(batch)
+
+
+def _one_source(paths: list[Path]) -> Any:
+    """One path as it is; several files as one stream of batches."""
+    from semistream.stores.sources import open_source
+
+    if len(paths) == 1:
+        return paths[0]
+    opened = [open_source(path, None) for path in paths]
+    for path, one in zip(paths, opened, strict=True):
+        if not one.schema.equals(opened[0].schema):
+            raise ArgumentError(f"{path} has the columns {one.schema}, but {paths[0]} has {opened[0].schema}")
+    return (batch for one in opened for batch in one.batches())
+
+
+def _change_schema(store: MasterStore) -> pa.Schema:
+    from semistream.changes.rows import change_schema
+
+    return change_schema(store.schema)
+
+
+def _writer(path: Path, schema: pa.Schema) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, schema)

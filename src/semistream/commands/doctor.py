@@ -1,0 +1,181 @@
+"""`semistream doctor`: what semistream needs, and what this machine has."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from semistream.budget import format_bytes
+from semistream.commands import environment
+from semistream.commands.command_line import Commands
+from semistream.commands.terminal import show_checks
+from semistream.planner.machine import cpu_model
+
+app = Commands()
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, not written to
+_LITTLE = 64 << 20
+_SPARK_SECONDS = 180
+_SESSION = """
+import os, sys
+from semistream.spark.java import ensure_java
+ensure_java()
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+spark = builder.getOrCreate()
+assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10
+print(spark.version)
+spark.stop()
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: good, a note that may matter, or bad."""
+
+    state: Literal["good", "note", "bad"]
+    name: str
+    said: str
+
+
+def examine(directory: Path, *, spark: bool = False) -> list[Check]:
+    """All checks, for stores that will lie in ``directory``."""
+    checks = [*_machine(), *_packages(), _kernels(), _java(), *_places(directory), _direct(directory)]
+    return [*checks, _session()] if spark else checks
+
+
+def _machine() -> Iterator[Check]:
+    python = platform.python_version()
+    yield Check(
+        "good" if sys.version_info >= (3, 11) else "bad",
+        "Python",
+        f"{python} on {platform.system()} {platform.machine()}",
+    )
+    cores, memory = len(os.sched_getaffinity(0)), environment.memory_bytes()
+    yield Check("good", "machine", f"{cores} cores, {format_bytes(memory)} of memory, {cpu_model()}")
+
+
+def _packages() -> Iterator[Check]:
+    found = environment.package_versions()
+    for name, role, what in (
+        ("pyarrow", "", ""),
+        ("numpy", "", ""),
+        ("numba", "", ""),
+        ("pyspark", "spark", "for enrich and pipelines"),
+        ("pandas", "spark", "for enrich and pipelines"),
+        ("deltalake", "delta", "for Delta tables"),
+        ("duckdb", "bench", "for bench core"),
+    ):
+        if name in found:
+            yield Check("good", name, found[name])
+        elif role:
+            yield Check("note", name, f"not installed; {what}: pip install 'semistream[{role}]'")
+        else:
+            yield Check("bad", name, "not installed; run: pip install semistream")
+
+
+def _kernels() -> Check:
+    try:
+        from semistream.kernels import hashing
+        from semistream.kernels import jit as _jit
+
+        checksum: Any = hashing.checksum
+        place = checksum.stats.cache_path
+    except Exception as error:  # noqa: BLE001 - whatever is wrong, it is to be shown, not raised
+        return Check("bad", "kernels", f"cannot be compiled: {error}")
+    lasting = "set NUMBA_CACHE_DIR to a directory that can be written and lasts"
+    if place is None or not os.access(place, os.W_OK):
+        return Check("note", "kernels", f"no place to keep compiled ones: each process compiles anew; {lasting}")
+    if _jit.temporary_place is not None:
+        return Check(
+            "note",
+            "kernels",
+            f"neither the package nor the home can be written: compiled ones are kept in {place} for now; {lasting}",
+        )
+    return Check("good", "kernels", f"compiled ones are kept in {place}")
+
+
+def _java() -> Check:
+    from semistream.spark.java import find_java
+
+    home = find_java()
+    if home is None:
+        return Check("note", "Java", "none of 17 or 21 found, Spark needs one: pip install 'semistream[java]'")
+    return Check("good", "Java", f"{environment.java()} in {home}")
+
+
+def _places(directory: Path) -> Iterator[Check]:
+    for name, place in (
+        ("stores", directory),
+        ("temporary files", Path(tempfile.gettempdir())),
+        ("shared memory", _SHARED_MEMORY),
+    ):
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            state: Literal["note", "bad"] = "note" if place == _SHARED_MEMORY else "bad"
+            yield Check(state, name, f"{place} cannot be written")
+            continue
+        free = shutil.disk_usage(place).free
+        kind = environment.disk(place)["file_system"]
+        little = ": little" if free < _LITTLE else ""
+        yield Check(
+            "note" if little else "good", name, f"{place.resolve()}: {format_bytes(free)} free on {kind}{little}"
+        )
+
+
+def _direct(directory: Path) -> Check:
+    """Can this directory be read past the page cache?"""
+    try:
+        with tempfile.NamedTemporaryFile(dir=directory) as file, mmap.mmap(-1, 4096) as buffer:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+            handle = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
+            try:
+                os.preadv(handle, [buffer], 0)
+            finally:
+                os.close(handle)
+    except OSError as error:
+        return Check(
+            "note",
+            "O_DIRECT",
+            f"not in {directory.resolve()} ({error.strerror}); stores there open with direct=False only",
+        )
+    return Check("good", "O_DIRECT", f"works in {directory.resolve()}")
+
+
+def _session() -> Check:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _SESSION], capture_output=True, text=True, timeout=_SPARK_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check("bad", "Spark session", f"did not start within {_SPARK_SECONDS} seconds")
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["nothing said"]
+        return Check("bad", "Spark session", last[0])
+    return Check("good", "Spark session", f"Spark {done.stdout.split()[-1]} starts, and its Python workers answer")
+
+
+@app.command(rich_help_panel="This machine")
+def doctor(
+    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
+    directory: Annotated[Path, typer.Option("--directory", help="Where stores will lie.")] = Path(),
+) -> None:
+    """Check what semistream needs here; exit code 1 when something is wrong."""
+    checks = examine(directory, spark=spark)
+    show_checks(checks)
+    if any(check.state == "bad" for check in checks):
+        raise typer.Exit(1)

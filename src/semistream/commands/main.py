@@ -1,0 +1,68 @@
+"""The command line: every command calls the library and shows what it returns.
+
+Errors of semistream are one message on standard error. The exit code is 2 when the command itself is wrong (its
+options, a pipeline's file, columns that do not fit) and 1 when it met something (data, a store, a disk, a database).
+Heavy imports wait until a command needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+from semistream import __version__
+from semistream.commands import changes, doctor, pipelines, planning, stores
+from semistream.commands.command_line import Commands
+from semistream.errors import SemistreamError
+from semistream.kernels import notice
+
+EXAMPLES = """[bold]Examples[/]
+
+[cyan]semistream build products.parquet products --key id[/]
+
+[cyan]semistream get products 1001 1002[/]
+
+[cyan]semistream upsert products changes.csv[/]
+
+[cyan]semistream plan --master products --rate 200000[/]
+
+[cyan]semistream bench core --quick[/]
+
+[bold]Exit codes[/]
+
+0: done. 1: something was wrong with data, a store, a state or the machine. 2: the command or its file is wrong.
+"""
+app = Commands(
+    name="semistream",
+    help="Join a fast stream with master data too big for memory, inside a memory budget.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (stores, changes, planning, pipelines, doctor):
+    app.add_typer(group.app)
+for found in entry_points(group="semistream.commands"):  # of other distributions, such as semistream-lab
+    app.add_typer(found.load())
+
+
+def main() -> None:
+    """Entry point: run the command, turn our errors into one message."""
+    notice.speak_always()
+    try:
+        app()
+    except (SemistreamError, OSError) as error:
+        print("\n".join([f"semistream: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, SemistreamError) else 1)
+
+
+@app.callback(invoke_without_command=True)
+def options(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """Options that stand before a command."""
+    if version:
+        print(f"semistream {__version__}")
+        raise typer.Exit

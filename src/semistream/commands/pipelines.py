@@ -1,0 +1,205 @@
+"""`semistream run`, `check`, `status`, `retry`, `undo` and `reconcile`: pipelines on the command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semistream.commands.command_line import Commands
+from semistream.commands.terminal import progress_bars
+from semistream.errors import ArgumentError, counted
+
+if TYPE_CHECKING:
+    from semistream.pipeline.decision import Decision
+
+app = Commands()
+
+File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
+
+
+@app.command(rich_help_panel="Pipelines")
+def run(
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="Load what is there, then end.")] = False,
+    replaces: Annotated[
+        str | None, typer.Option("--replaces", help="Id of the query whose checkpoint is gone; only new rows may come.")
+    ] = None,
+) -> None:
+    """Run a pipeline until it is stopped (Ctrl-C ends it after the batch), or once.
+
+    [bold]Examples[/]
+
+    [cyan]semistream run sales.toml[/]
+
+    [cyan]semistream run sales.toml --once[/]
+    """
+    from semistream.pipeline.file import load
+
+    running = load(file).start(once=once, replaces=replaces, told=_tell)
+
+    def end(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        running.wait()
+    except KeyboardInterrupt:
+        print("stopping after this batch", file=sys.stderr)
+    finally:
+        running.stop()
+    if running.last is not None:
+        _show(running.last)
+
+
+@app.command(rich_help_panel="Pipelines")
+def check(file: File) -> None:
+    """Check a pipeline completely, without starting it, and say what it will do.
+
+    Example: [cyan]semistream check sales.toml[/]
+    """
+    from semistream.pipeline.file import load
+
+    for line in load(file).check():
+        print(line)
+    print("all right")
+
+
+@app.command(rich_help_panel="Pipelines")
+def status(file: File) -> None:
+    """What a pipeline has loaded, what it holds and how it does; it may run meanwhile.
+
+    Example: [cyan]semistream status sales.toml[/]
+    """
+    from semistream.commands.terminal import show_table
+    from semistream.pipeline.file import load
+    from semistream.pipeline.status import status_of
+    from semistream.pipeline.steps import Lookup
+
+    pipeline = load(file)
+    stores = {step.name: step.store for step in pipeline.steps if isinstance(step, Lookup)}
+    found = status_of(pipeline.state, pipeline.name, stores)
+    show_table(pipeline.name, [], [list(line) for line in found.lines()])
+
+
+@app.command(rich_help_panel="Pipelines")
+def retry(file: File) -> None:
+    """Send the unmatched rows of a pipeline through its steps again; those that match now are loaded, once.
+
+    Example: [cyan]semistream retry sales.toml[/]
+    """
+    from semistream.pipeline.file import load
+
+    done = load(file).retry()
+    if done is None:
+        print("no unmatched rows")
+        return
+    counts = done.counts
+    print(f"{counted(counts['retried'], 'row')} tried, {counts['enriched']:,} loaded, {counts['unmatched']:,} left")
+
+
+@app.command(rich_help_panel="Pipelines")
+def undo(
+    file: File,
+    batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
+) -> None:
+    """Take back the last decision of a pipeline that cannot be carried out, if no table shows anything of it.
+
+    Its rows are computed again by the next run.
+
+    Example: [cyan]semistream undo sales.toml --batch 12[/]
+    """
+    from semistream.pipeline.file import load
+
+    done = load(file).undo(batch)
+    print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
+
+
+def reconcile_pipeline(file: Path) -> None:
+    """Send the shed rows of a pipeline through its steps; `semistream reconcile` calls it for a pipeline's file."""
+    from semistream.pipeline.file import load
+
+    done = load(file).reconcile()
+    if done is None:
+        print("no shed rows")
+        return
+    print(
+        f"{counted(done.counts['reconciled'], 'shed row')} sent through the steps, {done.counts['enriched']:,} loaded"
+    )
+
+
+def _tell(decision: Decision) -> None:
+    counts = decision.counts
+    rate = counts["rows_in"] / max(1e-9, decision.seconds)
+    others = ", ".join(f"{counts[name]:,} {name}" for name in counts if name != "rows_in" and counts[name])
+    print(
+        f"batch {decision.writes.batch}: {counted(counts['rows_in'], 'row')}, {rate:,.0f} rows/s ({others})", flush=True
+    )
+
+
+def _show(decision: Decision) -> None:
+    from semistream.commands.terminal import show_table
+    from semistream.pipeline.decision import COUNTS
+
+    show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals.get(name, 0):,}"] for name in COUNTS])
+
+
+@app.command(rich_help_panel="Pipelines")
+def reconcile(
+    shed: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SHED_DIR|PIPELINE.toml", help="The directory that Shed(to=...) named, or a pipeline's file."
+        ),
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The Delta table that the stream writes to; a pipeline knows its own.")
+    ] = None,
+    master: Annotated[
+        Path | None, typer.Option("--master", help="The store.", show_default="where it was when rows were shed")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="The stream's checkpoint: its last batch is loaded too.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory for the join.", show_default="256MB")] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete what the table holds then.")] = False,
+) -> None:
+    """Join the rows that were shed and load them, each once, however often this is run or killed.
+
+    [bold]Examples[/]
+
+    [cyan]semistream reconcile shed --master products --to sales --checkpoint checkpoint[/]
+
+    [cyan]semistream reconcile sales.toml[/]
+    """
+    from semistream.warehouse import reconcile as load
+
+    if shed.suffix == ".toml":
+        if to or master or checkpoint or memory or latest or remove:
+            raise ArgumentError(f"{shed} says where everything is; leave the options out")
+        reconcile_pipeline(shed)
+        return
+    if to is None:
+        raise ArgumentError("say by --to which Delta table the stream writes to")
+    with progress_bars() as progress:
+        done = load(
+            shed,
+            to,
+            master=master,
+            checkpoint=checkpoint,
+            memory=memory or "256MB",
+            latest=latest,
+            remove=remove,
+            progress=progress,
+        )
+    loaded, there = (counted(number, "batch", "batches") for number in (done.batches, done.skipped))
+    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, since their rows are there")
+    for batch in done.waiting:
+        print(f"batch {batch} is the newest and may still run: give --checkpoint, or run this again later")

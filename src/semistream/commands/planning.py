@@ -1,0 +1,191 @@
+"""`semistream calibrate`, `plan` and `tune`: the planner on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from semistream.commands.command_line import Commands
+from semistream.commands.options import listed
+from semistream.commands.terminal import progress_bars, show_table
+from semistream.errors import ArgumentError, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from semistream.joins.contract import Profile
+    from semistream.lookup.bind import JoinPlan
+    from semistream.planner.capacity import Capacity
+    from semistream.stores import MasterStore
+
+app = Commands()
+
+Master = Annotated[Path, typer.Option("--master", metavar="STORE", help="The directory of a store.")]
+Skew = Annotated[
+    float | None, typer.Option("--skew", help="Zipf exponent of the stream's keys.", show_default="1, or the sample's")
+]
+Sample = Annotated[Path | None, typer.Option("--sample", help="Rows of the stream: Parquet, CSV or Arrow.")]
+On = Annotated[str | None, typer.Option("--on", help="The sample's key columns.", show_default="as in the master")]
+StreamColumns = Annotated[
+    str | None, typer.Option("--columns", help="Master columns to add, separated by commas.", show_default="all")
+]
+Ranked = Annotated[
+    bool, typer.Option("--ranked", help="The master's keys lie in order of popularity, as where new keys are hot.")
+]
+_SAMPLE_ROWS = 2_000_000
+_BATCH = 20_000
+
+
+@app.command(rich_help_panel="Planning")
+def calibrate(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where it is written.", show_default="the user's cache")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="A directory on the disk to measure.", show_default="temporary")
+    ] = None,
+    joins: Annotated[
+        str | None,
+        typer.Option("--joins", help="Some joins, separated by commas; others stay as known.", show_default="all"),
+    ] = None,
+) -> None:
+    """Measure what the cost models need to know of this machine; twenty minutes, best while it is idle.
+
+    [bold]Examples[/]
+
+    [cyan]semistream calibrate --directory /data[/]
+
+    [cyan]semistream calibrate --joins sweep[/]
+    """
+    from semistream.joins import JOINS
+    from semistream.planner.calibration import calibrate as run
+    from semistream.planner.machine import calibration_path
+    from semistream.planner.rates import current_costs
+
+    known, chosen = tuple(JOINS), listed(joins)
+    for name in chosen:
+        choose("--joins", name, known)
+    before = current_costs() if chosen else None
+    with progress_bars() as progress:
+        costs = run(
+            directory, joins=chosen or known, report=lambda _, done, total: progress("calibrating", done, total)
+        )
+    if before is not None:
+        costs = costs.completed_by(before)
+    path = out or calibration_path()
+    costs.save(path)
+    lines = [
+        [name, *(f"{1e6 * value:.3g}" for value in (terms.read, terms.page, terms.miss, terms.hit, terms.piece))]
+        for name, terms in costs.joins.items()
+    ]
+    show_table("µs of each join, beside the device", ["join", "a read", "a page", "a miss", "a hit", "a piece"], lines)
+    steps = [[name, f"{1e9 * value:,.0f} ns"] for name, value in (*costs.steps.items(), *costs.keys.items())]
+    show_table("a tuple: the papers' steps, and encoding a key by its type", [], steps)
+    print(f"written to {path}")
+
+
+@app.command(rich_help_panel="Planning")
+def plan(
+    master: Master,
+    rate: Annotated[float | None, typer.Option("--rate", help="Rows/s that one core must reach.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory that is there, such as 256MB or 10%.")] = None,
+    skew: Skew = None,
+    sample: Sample = None,
+    on: On = None,
+    columns: StreamColumns = None,
+    ranked: Ranked = False,
+    row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
+) -> None:
+    """How much memory a rate takes, or which rate some memory gives, and by which join.
+
+    [bold]Examples[/]
+
+    [cyan]semistream plan --master products --rate 200000 --skew 1.0[/]
+
+    [cyan]semistream plan --master products --memory 256MB --sample sales.parquet --on product[/]
+    """
+    if (rate is None) == (memory is None):
+        raise ArgumentError("give either --rate, to learn the least memory, or --memory, to learn the rate")
+    from semistream.budget import parse_bytes
+    from semistream.planner.capacity import expected, least_memory
+
+    rows = None if sample is None else read_sample(sample)
+    store, question, profile = question_of(master, skew, rows, on, columns, row_bytes, ranked=ranked)
+    if rate is not None:
+        _say(least_memory(store, question, rate, profile), store)
+    else:
+        _say(expected(store, question, parse_bytes(str(memory), whole=store.bytes), profile), store)
+
+
+def question_of(
+    master: Path,
+    skew: float | None,
+    sample: list[pa.RecordBatch] | None,
+    on: str | None,
+    columns: str | None,
+    row_bytes: int,
+    *,
+    ranked: bool,
+) -> tuple[MasterStore, JoinPlan, Profile]:
+    """The store, the join that is asked about and what is known of the stream."""
+    from semistream.joins.contract import Profile
+    from semistream.lookup.bind import JoinPlan
+    from semistream.planner.capacity import skew_of, stream_schema
+    from semistream.stores import MasterStore
+
+    store = MasterStore.open(master)
+    if skew is not None and skew < 0:
+        raise ArgumentError(f"--skew {skew:g} must be 0 or more")
+    names = list(store.key) if on is None else list(listed(on))
+    if len(names) != len(store.key):
+        raise ArgumentError(f"--on names {len(names)} columns, the key of {master} has {len(store.key)}: {store.key}")
+    schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
+    mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
+    wanted = None if columns is None else list(listed(columns))
+    question = JoinPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
+    if skew is None and sample is not None:
+        import numpy as np
+
+        codes = [store.codec.encode([b.column(n) for n in question.stream_keys])[0] for b in sample]
+        keys = sum(entry.keys for entry in store.manifest.segments)
+        skew = skew_of(np.concatenate(codes), keys)
+    return store, question, Profile(1.0 if skew is None else skew, ranked)
+
+
+def read_sample(path: Path) -> list[pa.RecordBatch]:
+    """The first rows of a sample."""
+    from semistream.stores.sources import open_source
+
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in open_source(path, None).batches():
+        found.extend(batch.slice(start, _BATCH) for start in range(0, batch.num_rows, _BATCH))
+        rows += batch.num_rows
+        if rows >= _SAMPLE_ROWS:
+            break
+    if rows == 0:
+        raise ArgumentError(f"{path} has no rows; a sample needs some of the stream")
+    return found
+
+
+def _say(capacity: Capacity, store: MasterStore) -> None:
+    from semistream.budget import format_bytes
+    from semistream.planner.machine import calibration_path
+
+    choice, said = capacity.choice, capacity.choice.prediction
+    share = capacity.memory_bytes / max(1, store.bytes)
+    reads = "nothing" if said.tuples_per_read == float("inf") else f"once for {said.tuples_per_read:,.0f} tuples"
+    by = "measured on this machine" if calibration_path().exists() else "of another machine; run 'semistream calibrate'"
+    lines = [
+        ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],
+        ["algorithm", f"{choice.join.name}: {choice.reason}"],
+        ["rate", f"{capacity.rows_per_second:,.0f} rows/s a core, in the join alone"],
+        ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
+        ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
+        ["model", said.remark],
+        *[[f"  {name}", format_bytes(size)] for name, size in said.parts.items()],
+        ["costs", by],
+    ]
+    show_table(f"{store.path}, {store.rows:,} rows, {format_bytes(store.bytes)}", [], lines)

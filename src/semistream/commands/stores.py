@@ -1,0 +1,219 @@
+"""`semistream build`, `inspect`, `verify`, `get`, `upsert`, `delete`, `compact` and `vacuum`: stores."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semistream.commands.command_line import Commands
+from semistream.commands.terminal import plain, progress_bars, show_facts, show_table, store_facts
+from semistream.errors import ArgumentError, choose, counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from semistream.stores import MasterStore
+
+# A negative number is a key, not an option.
+_KEYS = {"ignore_unknown_options": True}
+
+app = Commands()
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
+Keys = Annotated[
+    list[str], typer.Argument(metavar="KEY...", help="Keys; the parts of a composite key separated by commas.")
+]
+Memory = Annotated[
+    str, typer.Option("--memory", help="Memory for sorting; rows beyond it are spilled next to the store.")
+]
+
+
+@app.command(rich_help_panel="Stores")
+def build(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="Parquet, CSV or Arrow: a file, or a directory of files.")
+    ],
+    store: Store,
+    key: Annotated[list[str], typer.Option("--key", help="A key column; several for a composite key.")],
+    column: Annotated[list[str] | None, typer.Option("--column", help="A column to store; by default all.")] = None,
+    memory: Memory = "512MB",
+    page_bytes: Annotated[
+        int | None, typer.Option("--page-bytes", help="Size of a page; the default suits most disks.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
+    ] = False,
+    null_keys: Annotated[
+        str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
+    ] = "drop",
+) -> None:
+    """Build a store from a table of any size, in any order.
+
+    Example: [cyan]semistream build sales.csv sales --key store --key product --column price[/]
+    """
+    from semistream.stores import MasterStore
+
+    more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
+    with progress_bars() as progress:
+        built = MasterStore.build(
+            source,
+            store,
+            key=key,
+            columns=column or None,
+            memory=memory,
+            replace=replace,
+            progress=progress,
+            null_keys=null_keys,
+            **more,
+        )
+    _say_version(built, about=_keys_of(built))
+
+
+@app.command(rich_help_panel="Stores")
+def inspect(
+    store: Store,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+    shape: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
+) -> None:
+    """Show schema, key, rows, pages, versions, sizes and what a read costs."""
+    choose("--format", shape, ("table", "json"))
+    from semistream.stores import MasterStore
+
+    facts = store_facts(MasterStore.open(store, version))
+    if as_json or shape == "json":
+        print(json.dumps(facts, indent=1))
+    else:
+        show_facts(facts)
+
+
+@app.command(rich_help_panel="Stores")
+def verify(
+    store: Store,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+) -> None:
+    """Read every page and check its checksum."""
+    from semistream.stores import MasterStore
+
+    with progress_bars() as progress:
+        opened = MasterStore.open(store, version)
+        pages = opened.verify(progress)
+    print(f"{store}, version {opened.version}: {counted(pages, 'page')} {'is' if pages == 1 else 'are'} sound")
+
+
+@app.command(rich_help_panel="Stores", context_settings=_KEYS)
+def get(
+    store: Store,
+    keys: Keys,
+    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+    shape: Annotated[str, typer.Option("--format", help="table, or json: one object a line.")] = "table",
+) -> None:
+    """Print the rows of some keys; exit code 1 when there are none.
+
+    Example: [cyan]semistream get sales 17,A-1004 17,A-1005 --format json[/]
+    """
+    choose("--format", shape, ("table", "json"))
+    from semistream.stores import MasterStore
+
+    opened = MasterStore.open(store, version)
+    rows = opened.get(_parsed(keys, opened)).to_pylist()
+    if shape == "json":
+        for row in rows:
+            print(json.dumps(row, default=plain))
+    elif rows:
+        show_table("", list(rows[0]), [[plain(value) for value in row.values()] for row in rows])
+    if not rows:
+        print("no row has such a key", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel="Stores")
+def upsert(
+    store: Store, source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Rows in the store's columns.")]
+) -> None:
+    """Replace all rows of the keys that SOURCE has by its rows, as a new version."""
+    from semistream.stores import MasterStore
+
+    _say_version(MasterStore.open(store).upsert(source))
+
+
+@app.command(rich_help_panel="Stores", context_settings=_KEYS)
+def delete(store: Store, keys: Keys) -> None:
+    """Remove all rows of some keys, as a new version."""
+    from semistream.stores import MasterStore
+
+    opened = MasterStore.open(store)
+    _say_version(opened.delete(_parsed(keys, opened)))
+
+
+@app.command(rich_help_panel="Stores")
+def compact(store: Store, memory: Memory = "512MB") -> None:
+    """Fold all changes into one file; older versions stay readable until `vacuum`."""
+    from semistream.stores import MasterStore
+
+    with progress_bars() as progress:
+        compacted = MasterStore.open(store).compact(memory, progress)
+    _say_version(compacted)
+
+
+@app.command(rich_help_panel="Stores")
+def vacuum(
+    store: Store, keep: Annotated[int, typer.Option("--keep", help="Versions to keep, the newest.")] = 2
+) -> None:
+    """Remove old versions and the files that only they used."""
+    from semistream.stores import MasterStore
+
+    for name in MasterStore.open(store).vacuum(keep):
+        print(f"removed {name}")
+
+
+def _say_version(store: MasterStore, about: str = "") -> None:
+    from semistream.budget import format_bytes
+
+    print(
+        f"{store.path}: version {store.version}, {counted(store.rows, 'row')} on {counted(store.pages, 'page')}, "
+        f"{format_bytes(store.bytes)}{about}"
+    )
+
+
+def _keys_of(store: MasterStore) -> str:
+    """What a build found out about its keys."""
+
+    keys = sum(entry.keys for entry in store.manifest.segments)
+    most = max(entry.largest_group for entry in store.manifest.segments)
+    left_out = store.manifest.null_keys
+    said = f"; {counted(keys, 'key')}, " + (f"up to {most:,} rows per key" if most > 1 else "one row per key")
+    return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
+
+
+def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
+    """Keys given as text, in the key's types."""
+    import pyarrow as pa
+
+    parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
+    for text, part in zip(texts, parts, strict=True):
+        if len(part) != len(store.key):
+            raise ArgumentError(
+                f"key {text!r} has {len(part)} parts, the key of {store.path} has {len(store.key)}: "
+                f"{','.join(store.key)}"
+            )
+    return pa.table(
+        {
+            name: pa.array([_value(part[place], store.schema.field(name)) for part in parts])
+            for place, name in enumerate(store.key)
+        }
+    )
+
+
+def _value(text: str, field: pa.Field) -> pa.Scalar:
+    import pyarrow as pa
+
+    try:
+        return pa.scalar(text).cast(field.type)
+    except pa.ArrowException:
+        raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None

@@ -1,0 +1,244 @@
+"""A dimension of the warehouse: business keys, their surrogate keys, their attributes, and if wanted their history.
+
+It is a `MasterStore` whose key is the business key (with the source system in front when there are several), so
+every join can look it up. The next surrogate key travels in the version's properties: a version is published as a
+whole and by one writer only, so no number is given twice and a replay finds the numbers it gave before.
+
+>>> import pyarrow as pa, tempfile
+>>> products = Dimension.create(
+...     tempfile.mkdtemp() + "/d",
+...     key=pa.schema([("product", pa.string())]),
+...     attributes=pa.schema([("name", pa.string())]),
+...     surrogate="product_sk",
+... )
+>>> products.assign(pa.table({"product": ["b", None, "a"]})).to_pydict()
+{'product': ['b', None, 'a'], 'product_sk': [2, -1, 1]}
+>>> done = products.apply(pa.table({"_op": ["upsert"], "product": ["a"], "name": ["apple"]}))
+>>> done.completed, products.assign(pa.table({"product": ["a"]}))["product_sk"].to_pylist()
+(1, [1])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.changes.arrays import distinct
+from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.rows import OP, TIME, Changes
+from semistream.dimensions.shape import (
+    DIMENSION,
+    INFERRED,
+    NEXT,
+    OBSERVED,
+    VALID_FROM,
+    VALID_TO,
+    DimensionChange,
+    Shape,
+    Work,
+    unknown_row,
+)
+from semistream.errors import ArgumentError, StoreError
+from semistream.stores import MasterStore
+from semistream.stores.asked import key_columns
+from semistream.stores.paged.reading import PageReader
+
+
+class Dimension:
+    """A dimension on disk; `store` is the newest version that this object has seen."""
+
+    def __init__(self, store: MasterStore) -> None:
+        if DIMENSION not in store.manifest.properties:
+            raise StoreError(f"{store.path} is a store but no dimension; make one with Dimension.create(path, ...)")
+        self.store = store
+        self.shape = Shape.load(store.manifest.properties[DIMENSION])
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        key: pa.Schema,
+        attributes: pa.Schema,
+        surrogate: str,
+        history: bool = False,
+        source: str | None = None,
+        first_key: int = 1,
+        unknown_key: int = -1,
+        unknown_member: Mapping[str, Any] | None = None,
+        time: pa.DataType | None = None,
+    ) -> Dimension:
+        """An empty dimension.
+
+        ``key`` are the business key's columns, ``source`` the name of one more in front of them that says which system
+        a key is from. ``history`` keeps the versions of each member (type 2), whose validity has type ``time`` (by
+        default timestamps in UTC). ``unknown_key`` is given to rows without a key; with ``unknown_member``
+        ({attribute: value}, values as JSON has them) the dimension has a row for it.
+        """
+        for name, given in (("key", key), ("attributes", attributes)):
+            if not isinstance(given, pa.Schema):
+                raise ArgumentError(f"{name}={given!r} must be a pyarrow.Schema: names and types")
+        keys = pa.schema([*([pa.field(source, pa.string())] if source else []), *key])
+        if not len(keys):
+            raise ArgumentError("key names no column; a dimension needs a business key")
+        if first_key <= unknown_key:
+            raise ArgumentError(f"first_key={first_key} must be above unknown_key={unknown_key}")
+        kind = pa.timestamp("us", "UTC") if time is None else time
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind)):
+            raise ArgumentError(f"time={kind} cannot say when a version is valid; use a timestamp, a date or int64")
+        fields = [*keys, pa.field(surrogate, pa.int64()), *attributes, pa.field(INFERRED, pa.bool_())]
+        if history:
+            fields += [pa.field(VALID_FROM, kind), pa.field(VALID_TO, kind), pa.field(OBSERVED, pa.binary())]
+        schema = pa.schema(fields)
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if twice:
+            raise ArgumentError(f"column {twice[0]!r} would be there twice; a dimension has the columns {schema.names}")
+        shape = Shape(
+            tuple(keys.names), tuple(attributes.names), surrogate, history, source, unknown_key, unknown_member
+        )
+        unknown_row(shape, schema)  # fails now rather than later
+        properties = {DIMENSION: shape.dump(), NEXT: str(first_key)}
+        return cls(MasterStore.build(schema.empty_table(), path, key=keys.names, properties=properties))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Dimension:
+        """A dimension that is there; all about it is in its store."""
+        return cls(MasterStore.open(path))
+
+    @property
+    def path(self) -> Path:
+        """The directory of its store."""
+        return self.store.path
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the business key, the source's first."""
+        return self.shape.key
+
+    @property
+    def next_key(self) -> int:
+        """The next surrogate key that will be given."""
+        return int(self.store.manifest.properties[NEXT])
+
+    @property
+    def change_schema(self) -> pa.Schema:
+        """The columns that a change of a member has: business key and attributes."""
+        return pa.schema([self.store.schema.field(name) for name in (*self.shape.key, *self.shape.attributes)])
+
+    def assign(self, keys: pa.Table | pa.RecordBatch, as_of: str | None = None) -> pa.Table:
+        """The rows with their surrogate keys; members that are not known yet are inferred.
+
+        New members get the next numbers in the order of their keys. A NULL in the key gives the unknown key. With a
+        history it is the newest version's key or, with ``as_of``, that of the version which holds at the row's time;
+        where none does, that of the last one before, else of the first.
+        """
+        from semistream.dimensions.members import infer, surrogates
+
+        table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
+        if self.shape.surrogate in table.column_names:
+            raise ArgumentError(f"the rows have a column {self.shape.surrogate!r} already; rename it")
+        if as_of is not None and (not self.shape.history or as_of not in table.column_names):
+            raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
+        columns = key_columns(table, self.store.schema, self.key)
+        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        members = asked
+
+        def change(newest: MasterStore) -> MasterStore:
+            nonlocal members
+            members, work = infer(newest, self.shape, asked)
+            return _written(newest, work, None)
+
+        self.store = merged(publish(self.store, change))
+        times = None if as_of is None else table.column(as_of).combine_chunks()
+        found = surrogates(self.store, self.shape, columns, members, times)
+        return table.append_column(self.shape.surrogate, found)
+
+    def apply(
+        self,
+        changes: Any,
+        *,
+        effective: str | None = None,
+        token: Token | None = None,
+        max_bad_rate: float | None = None,
+    ) -> DimensionChange:
+        """Apply changes of members as one new version, once for each ``token``.
+
+        ``changes`` are `Changes` for `change_schema`, or rows with an operation in ``_op``. With a history
+        ``effective`` names the column that says since when a row holds; by default it is the time that the source gave.
+        """
+        from semistream.dimensions.histories import merge_history
+        from semistream.dimensions.members import overwrite
+
+        check_token(token)
+        found = changes if isinstance(changes, Changes) else self._read(changes, effective)
+        found.check(max_bad_rate)
+        if found.truncated:
+            raise ArgumentError("a dimension is not emptied, since facts refer to its members; delete them by key")
+        time = TIME if effective is None else effective
+        if time not in found.rows.column_names:
+            raise ArgumentError(f"effective={time!r}: the changes have the columns {found.rows.column_names}")
+        work = Work(found.rows, 0)
+        applied = True
+
+        def change(newest: MasterStore) -> MasterStore:
+            nonlocal work, applied
+            applied = not was_applied(newest, token)
+            if not applied:
+                return newest
+            if self.shape.history:
+                work = merge_history(newest, self.shape, found.rows, time)
+            else:
+                work = overwrite(newest, self.shape, found.rows)
+            return _written(newest, work, token)
+
+        self.store = merged(publish(self.store, change))
+        counts = asdict(work.counts) if applied else {}
+        return DimensionChange(**counts, version=self.store.version, applied=applied, rejects=found.rejects)
+
+    def with_time(self, effective: str) -> tuple[pa.Schema, tuple[str, ...]]:
+        """The columns that a change must have, with its time; those without which it is none."""
+        schema = self.change_schema
+        if effective not in schema.names and self.shape.history:
+            schema = schema.append(pa.field(effective, self.store.schema.field(VALID_FROM).type))
+        return schema, (*self.key, effective)
+
+    def _read(self, changes: Any, effective: str | None) -> Changes:
+        from semistream.changes.plain import plain_changes
+
+        schema, needed = (self.change_schema, self.key) if effective is None else self.with_time(effective)
+        return plain_changes(changes, schema, needed, op=OP)
+
+    def rows(self, since: int | None = None, version: int | None = None) -> tuple[pa.Table, bool]:
+        """The dimension's rows for the warehouse: those of members that changed since a version, or all of them.
+
+        They are those of ``version``, by default of the newest, which `store` is then. Says too whether these are all
+        rows. A row is never taken away, and its surrogate key is its identity.
+        """
+        self.store = self.store.latest()
+        store = self.store if version is None else MasterStore.open(self.path, version)
+        codes = None if since is None else store.changed_since(since)
+        names = [name for name in store.schema.names if name != OBSERVED]
+        if codes is None:
+            batches = list(store.scan(names))
+        else:
+            found = store.match(codes, PageReader(store))
+            batches = [store.to_batch(codes[index], rows, names) for index, rows in found]
+        schema = pa.schema([store.schema.field(name) for name in names])
+        table = pa.Table.from_batches(batches, schema)
+        table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))
+        if codes is None:
+            table = pa.concat_tables([unknown_row(self.shape, schema), table])
+        return table, codes is None
+
+
+def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:
+    """One version: the rows, the counter and the token."""
+    if work.rows.num_rows == 0:
+        return store.apply(properties=token_property(token))
+    return store.apply(work.rows, properties={NEXT: str(work.next_key), **token_property(token)})

@@ -1,0 +1,153 @@
+"""The rows of a dimension with history: changes merged into the versions of their members (type 2).
+
+Attributes are compared by group numbers and copied by row number, so that no value passes through Python; what a
+member's changes mean is decided by `history.merge`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.changes.arrays import (
+    Numbers,
+    distinct,
+    groups_of,
+    in_order,
+    ints,
+    last_of_each,
+    store_rows,
+    times_of,
+    value_groups,
+    with_column,
+)
+from semistream.changes.rows import OP
+from semistream.dimensions.history import Change, Version, merge
+from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, Counts, Shape, Work
+from semistream.errors import SchemaError
+from semistream.stores import MasterStore
+
+
+def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective: str) -> Work:
+    """Type 2: changes become versions of their members, late ones in between."""
+    kind = store.schema.field(VALID_FROM).type
+    times = changes.column(effective).combine_chunks()
+    if times.null_count:
+        raise SchemaError(
+            f"{times.null_count} changes have no time in column {effective!r}; a history needs one for each: "
+            "name another column with effective="
+        )
+    latest = last_of_each(store.codec, changes, [times])
+    latest = in_order(latest, shape.key)
+    found = store.get(distinct(store, latest.select(list(shape.key))))
+    groups = groups_of(store.codec, [found, latest], shape.key)
+    values = value_groups(shape.attributes, [found, latest])
+    moments = ints(latest.column(effective), kind).tolist()
+    gone = pc.equal(latest.column(OP), "delete").to_pylist()
+    sample = {int(number): place for place, number in enumerate(values)}  # a row that has these values
+    versions: dict[int, list[Version]] = {}
+    for place, one in enumerate(_versions(found, kind, values, shape)):
+        versions.setdefault(int(groups[place]), []).append(one)
+    waiting: dict[int, list[Change]] = {}
+    for place, (moment, deleted) in enumerate(zip(moments, gone, strict=True), found.num_rows):
+        change = Change(moment, None if deleted else (int(values[place]),))
+        waiting.setdefault(int(groups[place]), []).append(change)
+    key_row = {int(group): place for place, group in enumerate(groups)}
+    counts = Counts()
+    next_key = int(store.manifest.properties[NEXT])
+    made: list[tuple[int, Version]] = []  # row that has the key, version
+    for group, asked in waiting.items():
+        old = versions.get(group, [])
+        new = merge(old, asked)
+        if sorted(new, key=_place) == sorted(old, key=_place):
+            counts.unchanged += len(asked)
+            continue
+        for place, one in enumerate(new):
+            if one.surrogate is None and not one.mark:
+                new[place] = one._replace(surrogate=next_key)
+                next_key += 1
+        _count(counts, old, new)
+        made.extend((key_row[group], one) for one in new)
+    both = pa.concat_tables([found.select(_names(shape)), latest.select(_names(shape))])
+    return Work(_history_rows(store, shape, both, made, sample), next_key, counts)
+
+
+def _history_rows(
+    store: MasterStore, shape: Shape, both: pa.Table, made: list[tuple[int, Version]], sample: dict[int, int]
+) -> pa.Table:
+    kind = store.schema.field(VALID_FROM).type
+    keys = pa.array([row for row, _ in made], pa.int64())
+    values = pa.array([None if one.values is None else sample[one.values[0]] for _, one in made], pa.int64())
+    columns = {name: both.column(name).take(keys) for name in shape.key}
+    columns |= {name: both.column(name).take(values) for name in shape.attributes}
+    columns[shape.surrogate] = pa.array([one.surrogate for _, one in made], pa.int64())
+    columns[INFERRED] = pa.array([one.inferred for _, one in made], pa.bool_())
+    for name, moments in (
+        (VALID_FROM, [one.valid_from for _, one in made]),
+        (VALID_TO, [one.valid_to for _, one in made]),
+    ):
+        raw = np.array([0 if moment is None else moment for moment in moments], np.int64)
+        columns[name] = times_of(raw, np.array([moment is not None for moment in moments], np.bool_), kind)
+    columns[OBSERVED] = pa.array([_packed(one.observed) for _, one in made], pa.binary())
+    return store_rows(store.schema, len(made), columns)
+
+
+def _count(counts: Counts, old: list[Version], new: list[Version]) -> None:
+    before = {one.surrogate: one for one in old if one.surrogate is not None}
+    for one in new:
+        past = before.get(one.surrogate) if one.surrogate is not None else None
+        if past is None:
+            counts.created += not one.mark
+            continue
+        counts.closed += past.valid_to is None and one.valid_to is not None
+        counts.completed += past.inferred and not one.inferred
+        counts.changed += not past.inferred and past.values != one.values
+
+
+def _versions(rows: pa.Table, kind: pa.DataType, values: Numbers, shape: Shape) -> list[Version]:
+    begins, ends = ints(rows.column(VALID_FROM), kind).tolist(), ints(rows.column(VALID_TO), kind).tolist()
+    begun = pc.is_valid(rows.column(VALID_FROM)).to_pylist()
+    ended = pc.is_valid(rows.column(VALID_TO)).to_pylist()
+    numbers = rows.column(shape.surrogate).to_pylist()
+    inferred = rows.column(INFERRED).to_pylist()
+    observed = rows.column(OBSERVED).to_pylist()
+    return [
+        Version(
+            begins[row] if begun[row] else None,
+            ends[row] if ended[row] else None,
+            None if inferred[row] or numbers[row] is None else (int(values[row]),),
+            numbers[row],
+            tuple(np.frombuffer(observed[row] or b"", np.int64).tolist()),
+        )
+        for row in range(rows.num_rows)
+    ]
+
+
+def _place(one: Version) -> tuple[bool, int, int]:
+    return one.valid_from is not None, one.valid_from or 0, one.valid_to or 0
+
+
+def _packed(observed: tuple[int, ...]) -> bytes | None:
+    return np.array(observed, np.int64).tobytes() if observed else None
+
+
+def beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Table) -> pa.Table:
+    """Inferred members whose deletion came first are valid until then."""
+    groups = groups_of(store.codec, [rows, marked], shape.key)
+    after = rows.num_rows
+    kind = store.schema.field(VALID_FROM).type
+    ends = ints(rows.column(VALID_TO), kind)
+    valid = np.zeros(after, np.bool_)
+    observed = rows.column(OBSERVED).to_pylist()
+    marks = _versions(marked, kind, np.zeros(marked.num_rows, np.int64), shape)
+    for place, mark in enumerate(marks):
+        for row in np.flatnonzero(groups[:after] == groups[after + place]):
+            made = merge([mark, Version(None, None, None, 0)], [])[0]
+            ends[row], valid[row], observed[row] = made.valid_to or 0, True, _packed(made.observed)
+    rows = with_column(rows, VALID_TO, times_of(ends, valid, kind))
+    return with_column(rows, OBSERVED, pa.array(observed, pa.binary()))
+
+
+def _names(shape: Shape) -> list[str]:
+    return [*shape.key, *shape.attributes]

@@ -1,0 +1,134 @@
+"""What every algorithm offers (`Join`), and what its cost model says of a stream (`Prediction`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from semistream.errors import AccountingError
+from semistream.stats import Stats
+
+if TYPE_CHECKING:
+    from semistream.budget import Budget
+    from semistream.lookup.bind import JoinPlan
+
+
+class Front(Protocol):
+    """An operator in front of a join, which takes rows out of its stream."""
+
+    count: int  # rows taken out so far
+
+    def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that are joined."""
+
+
+class Join(ABC):
+    """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
+
+    What it keeps between two calls of `join` (a cache, say) stays in the object.
+
+    It never depends on input to make progress: a batch without rows says that nothing came for a while, and a join that
+    lets rows wait gives them out then (`sweep`: when their deadline has passed).
+    """
+
+    name: ClassVar[str]
+    idea: ClassVar[str]
+    settings_type: ClassVar[type | None] = None
+    takes_conditions: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        self.store = store
+        self.plan = plan
+        self.budget = budget
+        self.stats = Stats(master_version=store.version)
+        self.front: Front | None = None
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream: pulls batches when it wants them, and has given out everything when they end.
+
+        A stream that is abandoned, by its reader or by an error, leaves nothing behind for the next one.
+        """
+        before = self.front.count if self.front is not None else 0
+        try:
+            yield from self._run(batches if self.front is None else self.front.kept(batches))
+        except BaseException:
+            self._start_afresh()
+            raise
+        finally:
+            if self.front is not None:
+                shed = self.front.count - before
+                self.stats.shed += shed
+                self.stats.rows_in += shed
+
+    @abstractmethod
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The algorithm; yields batches of the plan's output, in any order."""
+
+    def _start_afresh(self) -> None:
+        """Forget rows that have not been given out, as if they had never come."""
+        self.stats.rows_in = self.stats.matched + self.stats.unmatched + self.stats.shed
+
+    def due(self) -> float | None:
+        """Seconds until a row that waits must leave, infinity when none waits; None where the join does not say."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """The smallest budget this algorithm works in, for one row at a time."""
+
+    @classmethod
+    @abstractmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match, for messages."""
+        return []
+
+    def check(self) -> None:
+        """Raise when an invariant does not hold; after every run in tests."""
+        stats = self.stats
+        stats.check(self.name)
+        most = {"semi": stats.matched, "anti": stats.unmatched}.get(self.plan.how)
+        if most is not None and stats.rows_out > most:  # fewer, when a reader has left a stream
+            raise AccountingError(
+                f"{self.name}: how={self.plan.how!r} has {most:,} rows to give out, but gave {stats.rows_out:,}; "
+                "please report this"
+            )
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a cost model knows of a stream: its Zipf exponent, and whether R's keys lie in order of popularity."""
+
+    skew: float = 1.0
+    ranked: bool = False
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a cost model counts: hits, and how many stream tuples a read of R serves (infinitely many without reads)."""
+
+    hit_ratio: float
+    tuples_per_read: float
+    pages_per_read: float
+    parts: dict[str, int]
+    remark: str = ""
+    nodes: int = 1
+    piece_rows: int = 32_768  # rows worked on at once; small budgets make small pieces
+    gap_pages: float = 0.0  # of a read: pages between those asked for, read along
+    far_ratio: float = 0.0  # of the stream: what lies in memory only, out of the processor's own caches
+
+    @property
+    def tuples_per_page(self) -> float:
+        """Stream tuples a page: comparable between joins whose reads differ in size."""
+        return self.tuples_per_read / self.pages_per_read

@@ -1,0 +1,144 @@
+"""What the cost models of the joins share: how many stream tuples a read of R serves.
+
+A model counts; what a count costs in seconds is measured on a machine (see `semistream.planner.rates`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.popularity import Floats, Popularity
+from semistream.stores.device import Device
+from semistream.stores.paged.reading import LONGEST_REQUEST
+
+_ROUNDS = 60  # of a fixed point, far more than it needs
+
+
+@dataclass(frozen=True)
+class Master:
+    """What the models know of R: its keys and the partitions it is read in."""
+
+    keys: int
+    rows_per_key: float
+    rows_per_page: float
+    pages: int
+    partition_pages: int
+    partitions: int
+    request_pages: int  # of the longest request
+
+    @staticmethod
+    def of(store: Any, buffer: int, part: float = 1.0) -> Master:
+        """R as a store holds it, or a part of it, read ``buffer`` bytes at a time."""
+        keys = max(1, int(sum(entry.keys for entry in store.manifest.segments) * part))
+        pages = max(1, int(store.pages * part))
+        run = max(1, min(pages, buffer // store.page_bytes))
+        rows_per_page = store.rows / max(1, store.pages)
+        longest = max(1, LONGEST_REQUEST // store.page_bytes)
+        return Master(keys, max(1.0, store.rows * part / keys), rows_per_page, pages, run, -(-pages // run), longest)
+
+
+def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
+    """HYBRIDJOIN: tuples that leave with a read, and the arrivals between a key's coming and its turn.
+
+    ``shares`` are those of the partitions. Solve h_S = Σ p/(1+p·T)·(T + p·T²/2) for T; then w = 1/Σ(p/(1+p·T)).
+    """
+    if not (shares > 0).any():  # nothing is left to wait for
+        return max(1.0, slots), max(1.0, slots)
+    p = shares[shares > 0] / shares.sum()
+
+    def waiting(span: float) -> float:
+        return float((p / (1 + p * span) * (span + p * span * span / 2)).sum())
+
+    low, high = 0.0, 1.0
+    while waiting(high) < slots:
+        low, high = high, 2 * high
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if waiting(middle) < slots else (low, middle)
+    return max(1.0, 1 / float((p / (1 + p * low)).sum())), low
+
+
+def behind_cache(
+    slots: float, cached: float, master: Master, popularity: Popularity, *, ranked: bool
+) -> tuple[float, float, float]:
+    """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses a read, span in arrivals)."""
+    hits = popularity.head(cached) if cached < popularity.keys else 1.0
+    if hits >= 1 - 1e-9:
+        return 1.0, math.inf, math.inf
+    misses, span = queue_reads(slots, popularity.without(cached).partitions(master.partitions, ranked=ranked))
+    return hits, misses, span / (1 - hits)
+
+
+def by_inequality(least: float, most: float, popularity: Popularity) -> float:
+    """How many keys come more often than ``least`` allows, up to ``most``: MOIJ's choice."""
+    return min(most, popularity.above(least))
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep over some pages reads: keys share pages, near pages share a request, with the gap between them."""
+
+    pages: float
+    requests: float
+    gaps: float  # pages that nobody asked for
+
+    @staticmethod
+    def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> Swept:
+        """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
+        density = -math.expm1(-keys / pages)
+        gap_pages = min(gap_pages, request_pages - 1)  # a request has a longest length
+        if gap_pages < 1:
+            return Swept(pages * density, pages * density, 0.0)
+        skipped, most = 1 - density, gap_pages - 1  # from a page on, the pages that nobody asked for: a geometric law
+        apart = skipped**gap_pages  # the next page that is asked for is too far away
+        passed = skipped * (1 - (most + 1) * skipped**most + most * skipped ** (most + 1))  # density × pages between
+        spanned = density * (1 - apart) + passed  # pages and gaps that are read as one
+        requests = min(density, density * apart + spanned / request_pages)
+        return Swept(pages * density, pages * requests, pages * passed)
+
+    def seconds(self, device: Device, page_bytes: int) -> float:
+        """What the device takes for it."""
+        return device.seconds(self.requests, (self.pages + self.gaps) * page_bytes)
+
+
+def gap_pages(store: Any) -> int:
+    """How far apart pages may be that are read as one."""
+    return int(1 + store.device.gap_bytes // store.page_bytes)
+
+
+def swept(keys: float, master: Master, gap_pages: int) -> Swept:
+    """What so many different keys need together; a page and a request at least."""
+    read = Swept.of(keys, master.pages, gap_pages, master.request_pages)
+    return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
+
+
+def prediction(
+    hits: float, misses: float, master: Master, parts: dict[str, int], profile: Profile, piece_rows: int
+) -> Prediction:
+    """Counts of a join that reads a partition for ``misses`` tuples."""
+    requests = max(1, math.ceil(master.partition_pages / master.request_pages))
+    tuples = misses / max(1e-9, 1 - hits) / requests
+    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {profile.skew:g}"
+    return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
+
+
+def settled(step: Any, start: float) -> float:
+    """The fixed point of a step, approached by halves."""
+    value = start
+    for _ in range(_ROUNDS):
+        before, value = value, (value + step(value)) / 2
+        if abs(value - before) <= 1e-4 * abs(value):
+            break
+    return float(value)
+
+
+def block_shares(shares: Floats, kept: float) -> tuple[float, Floats]:
+    """The blocks that are asked for most stay in memory: their share of the stream, and the shares of the others."""
+    ordered = np.sort(shares)[::-1]
+    count = min(len(ordered), int(kept))
+    return float(ordered[:count].sum()), ordered[count:]

@@ -1,0 +1,74 @@
+"""Stream rows grouped by code against the master rows that were read: the pairing that every disk phase ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.joins.output import Output
+from semistream.keys import Codes
+from semistream.rows import Addresses
+
+Indices = npt.NDArray[np.int64]
+
+
+class Waiting:
+    """Stream rows sorted by code, and which of them have matched so far."""
+
+    def __init__(self, stream: pa.RecordBatch, codes: Codes) -> None:
+        from semistream.kernels.pairs import group_starts
+
+        self.stream = stream
+        self.order: Indices = np.argsort(codes)
+        starts = np.empty(len(codes) + 1, np.int64)
+        ordered = codes[self.order]
+        count = group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
+        self.codes: Codes = ordered[:count]
+        self.starts: Indices = starts[: count + 1]
+        self.matched = np.zeros(len(codes), np.bool_)
+
+    def pair(self, index: Indices, rows: Addresses, output: Output) -> Iterator[pa.RecordBatch]:
+        """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces."""
+        if len(index) == 0:
+            return
+        first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
+        groups = index[first]
+        last = np.append(first[1:], len(index))
+        if output.sure and not output.wants_rows:
+            self._mark(groups)
+            return
+        left_from, left_to = self.starts[groups], self.starts[groups + 1]
+        for left, right in product_of_groups(left_from, left_to, first, last, output.most_rows):
+            stream_rows = self.order[left]
+            if not output.sure:
+                same = output.matching(self.stream, stream_rows, rows[right], self.matched[stream_rows])
+                stream_rows, right = stream_rows[same], right[same]
+            self.matched[stream_rows] = True
+            if output.wants_rows and len(right):
+                yield output.pairs(self.stream, stream_rows, self.codes[index[right]], rows[right])
+
+    def _mark(self, groups: Indices) -> None:
+        sizes = self.starts[groups + 1] - self.starts[groups]
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self.matched[self.order[np.repeat(self.starts[groups], sizes) + within]] = True
+
+
+def product_of_groups(
+    left_from: Indices, left_to: Indices, right_from: Indices, right_to: Indices, most: int
+) -> Iterator[tuple[Indices, Indices]]:
+    """All pairs of group g's left and right ranges, at most ``most`` at a time."""
+    from semistream.kernels.pairs import pair_groups
+
+    # Products in floating point: 10**5 x 10**5 rows on many keys must not overflow the estimate.
+    total = float(np.sum((left_to - left_from).astype(float) * (right_to - right_from)))
+    room = int(min(most, total))
+    position = np.zeros(3, np.int64)
+    while position[0] < len(left_from):
+        left, right = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = pair_groups(left_from, left_to, right_from, right_to, position, left, right)
+        if count == 0:
+            break
+        yield left[:count], right[:count]

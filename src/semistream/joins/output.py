@@ -1,0 +1,140 @@
+"""Making output: stream rows beside master rows, for every ``how``, in bounded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.errors import InvariantError
+from semistream.joins.matching import matching
+from semistream.keys import Codes
+from semistream.lookup.bind import MATCHED, UNMATCHED, JoinPlan
+from semistream.rows import Addresses, RowLayout
+from semistream.stats import Stats
+
+Indices = npt.NDArray[np.int64]
+MOST_ROWS = 1 << 16
+
+
+class Output:
+    """Builds the batches that leave a join and counts what became of each stream row."""
+
+    def __init__(
+        self, plan: JoinPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS, *, unique: bool = False
+    ) -> None:
+        """``unique`` says that the master has at most one row per key, so that no stream row can have several."""
+        self.plan = plan
+        self.layout = layout
+        self.stats = stats
+        self.most_rows = most_rows
+        self.wants_rows = plan.how in ("left", "inner")
+        # Rows with equal codes are matches, and all of them are wanted.
+        once = plan.multiple == "error" or (plan.multiple == "first" and self.wants_rows)
+        self.sure = not plan.compares and (unique or not once)
+        self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
+        self.unmatched_sample: list[object] = []
+
+    def pairs(self, stream: pa.RecordBatch, left: Indices | None, codes: Codes, rows: Addresses) -> pa.RecordBatch:
+        """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
+        if not self.wants_rows:  # a semi or anti join has no columns to add, so that pairs would look like its rows
+            raise InvariantError(f"how={self.plan.how!r} gives out no pairs, yet {len(rows)} were made")
+        taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
+        added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
+        absent = rows == 0 if self.plan.defaults or self.plan.status is not None else None
+        if absent is not None and self.plan.defaults and absent.any():
+            added = [self._filled(name, column, absent) for name, column in zip(self.plan.names, added, strict=True)]
+        if absent is not None and self.plan.status is not None:
+            added.append(status_column(~absent))
+        self.stats.rows_out += len(rows)
+        return pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def _decode(self, codes: Codes, rows: Addresses) -> pa.Array:
+        keys = self.plan.codec.decode(codes)
+        absent = rows == 0
+        return pa.compute.if_else(pa.array(~absent), keys, pa.scalar(None, keys.type)) if absent.any() else keys
+
+    def matching(
+        self, stream: pa.RecordBatch, left: Indices, rows: Addresses, before: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Which pairs with equal codes are matches that count (see `matching`); only asked when not ``sure``."""
+        layout = self.layout
+        return matching(
+            self.plan, stream, left, before, lambda name: layout.unpack(rows, layout.schema.get_field_index(name))
+        )
+
+    def settled(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """All of these stream rows are decided now: count them, and give out what ``how`` wants beside the pairs."""
+        self.count(stream, matched)
+        yield from self.rest(stream, matched)
+
+    def count(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> None:
+        """All of these stream rows are decided now."""
+        hits = int(matched.sum())
+        self.stats.matched += hits
+        self.stats.unmatched += len(matched) - hits
+        if hits < len(matched) and len(self.unmatched_sample) < 5:
+            self._remember(stream, np.flatnonzero(~matched)[:5])
+
+    def rest(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """What ``how`` wants beside the pairs."""
+        how = self.plan.how
+        if how == "semi":
+            yield from self._plain(stream, np.flatnonzero(matched))
+        elif how == "anti":
+            yield from self._plain(stream, np.flatnonzero(~matched))
+        elif how == "left" and not matched.all():
+            yield from self._unmatched(stream, np.flatnonzero(~matched))
+
+    def _plain(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(left), self.most_rows):
+            some = left[start : start + self.most_rows]
+            self.stats.rows_out += len(some)
+            yield stream.take(pa.array(some))
+
+    def _unmatched(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(left), self.most_rows):
+            some = left[start : start + self.most_rows]
+            taken = [column.take(pa.array(some)) for column in stream.columns]
+            added = [self._default(name, len(some)) for name in self.plan.names]
+            if self.plan.status is not None:
+                added.append(status_column(np.zeros(len(some), np.bool_)))
+            self.stats.rows_out += len(some)
+            yield pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def _filled(self, name: str, column: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
+        value = self.plan.defaults.get(name)
+        if value is None:
+            return column
+        return pa.compute.if_else(pa.array(absent), pa.scalar(value, column.type), column)
+
+    def _default(self, name: str, count: int) -> pa.Array:
+        kind = self.plan.output.field(name).type
+        value = self.plan.defaults.get(name)
+        return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+    def _remember(self, stream: pa.RecordBatch, left: Indices) -> None:
+        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.asked]
+        values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+        self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
+
+
+def status_column(matched: npt.NDArray[np.bool_]) -> pa.Array:
+    """The status column of rows with and without a match."""
+    if matched.all():
+        return pa.repeat(pa.scalar(MATCHED), len(matched))
+    return pa.compute.if_else(pa.array(matched), MATCHED, UNMATCHED)
+
+
+def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of at most ``most_rows``, in the plan's schema."""
+    if not batch.schema.equals(schema):
+        batch = batch.cast(schema)
+    if batch.num_rows <= most_rows:
+        if batch.num_rows:
+            yield batch
+        return
+    for start in range(0, batch.num_rows, most_rows):
+        yield batch.slice(start, most_rows)

@@ -1,0 +1,198 @@
+"""Blocks of R in memory, and stream tuples that wait by block: what SSIJ and the partition-based join share.
+
+A block is a partition of R. The blocks that the stream asks for most often stay in memory, as rows; a tuple whose
+block is there is answered at once, all others wait. Counts are halved now and then, so that a hotspot that moved on
+is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import InvariantError
+from semistream.joins.contract import Profile
+from semistream.joins.costs import Master, block_shares
+from semistream.joins.groups import product_of_groups
+from semistream.joins.papers.meeting import groups_of
+from semistream.joins.papers.multimap import Slots
+from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.papers.waiting_join import Mask, Shares, WaitingJoin
+from semistream.joins.popularity import Floats, Popularity
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Addresses, PackedRows
+
+_BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
+_HALVE_EVERY = 20  # arrivals a block
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of a block in memory, by key."""
+
+    codes: Codes
+    first: Any
+    last: Any
+    rows: Addresses
+    packed: PackedRows
+
+    @property
+    def bytes(self) -> int:
+        return int(self.packed.buffer.nbytes + 40 * len(self.rows) + 512)
+
+
+class BlockJoin(QueueJoin):
+    """Tuples wait by block; see the module. A subclass says which blocks are read when."""
+
+    buffer_share = 0.005
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.blocks: dict[int, Block] = {}
+        self.block_bytes = 0
+        self.asked = np.zeros(len(self.partitions) + 1, np.int64)  # arrivals by block; the last place is for no block
+        self._block_of = np.full(self.table.capacity, -1, np.int32)
+        self.waiting = np.zeros(len(self.partitions) + 1, np.int64)
+
+    def _reserve(self, spare: int) -> None:
+        self._limit = int(self.budget.free * _BLOCK_SHARE) if spare > 0 else 0
+        if self._limit:
+            self.budget.grant("blocks", self._limit)
+        tables = 20 * (len(self.partitions) + 1)
+        self.budget.grant("counts", min(tables, self.budget.free))
+
+    def _blocks_of(self, codes: Codes) -> npt.NDArray[np.int64]:
+        """The block of each code; the number of blocks for a code that the index knows to be absent."""
+        order = np.argsort(codes)
+        low, high = self.store.locate(codes[order])
+        found = np.searchsorted(self.partitions.edges, low, "right") - 1
+        found[high <= low] = len(self.partitions)
+        result = np.empty(len(codes), np.int64)
+        result[order] = found
+        return result
+
+    @classmethod
+    def blocks_in_memory(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile
+    ) -> tuple[Shares, Master, int, float, Floats]:
+        """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master = Master.of(store, shares.buffer)
+        limit = int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
+        slots = shares.slots(limit + 20 * (master.partitions + 1))
+        size = master.partition_pages * master.rows_per_page * (store.row_bytes + 40) + 512
+        of = Popularity(master.keys, profile.skew).partitions(master.partitions, ranked=profile.ranked)
+        hits, others = block_shares(of, limit / size)
+        return shares, master, slots, hits, others
+
+    @staticmethod
+    def parts_of(store: Any, shares: Shares, slots: int) -> dict[str, int]:
+        """The parts of the budget, by name."""
+        return {
+            "index": store.index_bytes,
+            "disk buffer": shares.buffer,
+            "blocks": max(0, shares.free - (slots - 1) * shares.slot),
+            "stream table": slots * shares.slot,
+        }
+
+    # -- stream phase ------------------------------------------------------------------------------------------------
+
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+        of = self._blocks_of(codes)
+        if not again:
+            self.asked += np.bincount(of, minlength=len(self.asked))
+        if self.asked.sum() > _HALVE_EVERY * len(self.asked) + 100_000:
+            self.asked >>= 1
+        here = [number for number in np.unique(of).tolist() if number in self.blocks or number == len(self.partitions)]
+        for number in here:
+            some = np.flatnonzero(of == number)
+            waiting[some] = False
+            yield from self._from_memory(stream.take(pa.array(some)), codes[some], self.blocks.get(number))
+        self._arriving = of[waiting]
+
+    def _from_memory(self, stream: pa.RecordBatch, codes: Codes, block: Block | None) -> Iterator[pa.RecordBatch]:
+        matched = np.zeros(len(codes), np.bool_)
+        if block is not None and len(block.codes):
+            at = np.searchsorted(block.codes, codes)
+            at[at == len(block.codes)] = 0
+            found = np.flatnonzero(block.codes[at] == codes)
+            group = at[found]
+            sure = self.output.sure
+            if sure:
+                matched[found] = True
+            if self.output.wants_rows or not sure:
+                left_from = np.arange(len(found))
+                pairs = product_of_groups(
+                    left_from, left_from + 1, block.first[group], block.last[group], self.output.most_rows
+                )
+                for left, right in pairs:
+                    rows = found[left]
+                    if not sure:
+                        same = self.output.matching(stream, rows, block.rows[right], matched[rows])
+                        rows, right = rows[same], right[same]
+                        matched[rows] = True
+                    if self.output.wants_rows and len(rows):
+                        yield self.output.pairs(stream, rows, codes[rows], block.rows[right])
+        yield from self.output.settled(stream, matched)
+
+    def _added(self, slots: Slots) -> None:
+        self._block_of[slots] = self._arriving
+        self.waiting += np.bincount(self._arriving, minlength=len(self.waiting))
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self._block_of[:] = -1
+        self.waiting[:] = 0
+
+    # -- join phase --------------------------------------------------------------------------------------------------
+
+    def _serve(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read a block; all that wait for it leave, matched or not. It may stay in memory."""
+        self.stats.sweeps += 1
+        whole = self.partitions.in_one_piece(number)
+        for codes, rows in self.partitions.load(number):
+            yield from self._meet(codes, rows, whole=False)
+            if whole and self._may_stay(number, self._size(len(rows))):
+                packed = self.store.copy_rows(rows)
+                self._keep(number, Block(*groups_of(codes), packed.addresses, packed))
+        self.stats.count_reads(self.partitions.reader.counters)
+        slots = np.flatnonzero(self._block_of == number).astype(np.int32)
+        entries = np.unique(self.table.entries_of(slots))
+        yield from self.meeting.settle(slots, self.iteration)
+        self._block_of[slots] = -1
+        self.waiting[number] = 0
+        self.table.remove(entries)
+
+    def _size(self, rows: int) -> int:
+        """About what a block of so many rows takes in memory."""
+        return int(rows * (self.store.row_bytes + 40) + 512)
+
+    def _may_stay(self, number: int, size: int) -> bool:
+        """Is there room for it, or does one that is asked for less often lie there?"""
+        if self.block_bytes + size <= self._limit:
+            return True
+        weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
+        return weakest is not None and bool(self.asked[weakest] < self.asked[number])
+
+    def _keep(self, number: int, block: Block) -> None:
+        """Let those go that are asked for less often, until there is room."""
+        while self.block_bytes + block.bytes > self._limit:
+            weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
+            if weakest is None or self.asked[weakest] >= self.asked[number]:
+                return
+            self.block_bytes -= self.blocks.pop(weakest).bytes
+        self.blocks[number] = block
+        self.block_bytes += block.bytes
+
+    def check(self) -> None:
+        """As every waiting join; nobody is counted as waiting for a block. When a tuple leaves, the subclass says."""
+        WaitingJoin.check(self)
+        if self.waiting.any() or (self._block_of >= 0).any():
+            raise InvariantError(f"{self.name}: {int(self.waiting.sum())} tuples are counted as waiting for a block")

@@ -1,0 +1,41 @@
+"""HYBRIDJOIN (Naeem, Dobbie, Weber 2011), as SSCJ's and MOIJ's papers describe it.
+
+Idea: stream tuples wait in a multimap H_S, their keys in a queue. The oldest key decides which partition of R is read
+next, by the index; every tuple that waits for a key of that partition leaves with it. So a read serves many tuples,
+no tuple waits for a whole scan, and pages that nobody asks for are not read.
+Budget: index, disk buffer d, a piece of output; all the rest are slots of H_S with their queue nodes.
+Cost: c_loop = c_IO(d) + d·c_H + w(c_O + c_E + c_S + c_A), μ = w/c_loop; on a uniform stream w ≈ 2·h_S/n.
+Invariants: free slots + |H_S| = h_S; one queue node a key; a tuple leaves within n iterations.
+Departures: after a read, as many tuples are loaded as slots came free (the printed loop forgets slots when input is
+short); a key without a match leaves with all its tuples; the queue has one node a key, not one a tuple.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, prediction, queue_reads
+from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.popularity import Popularity
+from semistream.lookup.bind import JoinPlan
+
+
+class HybridJoin(QueueJoin):
+    """The oldest key decides what is read; see the module."""
+
+    name = "hybrid"
+    idea = "the oldest waiting key decides which partition is read"
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, slots = Master.of(store, shares.buffer), shares.slots(0)
+        popularity = Popularity(master.keys, profile.skew)
+        misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=profile.ranked))
+        parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
+        return prediction(0.0, misses, master, parts, profile, shares.piece_rows)

@@ -1,0 +1,95 @@
+"""INLJ: one indexed lookup a stream tuple, the baseline of the papers (MESHJOIN, section 5).
+
+Idea: each tuple, in order of arrival, reads the page of its key by itself; nothing is shared between tuples.
+Budget: the index, a buffer of pages (each tuple reads into a place of its own) with the rows taken from them, and the
+output of one piece of the stream.
+Departures: the key is located by the store's sparse index in memory, so a lookup is exactly one read of the page (or
+pages) that hold the key; the papers' B+-tree would add its inner nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.output import Output, pieces
+from semistream.joins.window import row_charge
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Projection
+from semistream.stores.paged.reading import PageReader
+
+_PIECE = 4096
+_BUFFER = 2 << 20
+
+
+class IndexNestedLoopJoin(Join):
+    """One indexed lookup a stream tuple."""
+
+    name = "inl"
+    idea = "one indexed lookup a stream tuple"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.projection = Projection(store.layout, plan.needed)
+        budget.require("index", store.index_bytes)
+        budget.require("buffer", 2 * store.largest_page)  # pages, and rows copied from them
+        per_row = row_charge(plan.stream) + int(store.row_bytes)
+        budget.require("piece", per_row)
+        self.piece_rows = int(min(_PIECE, 1 + budget.free // per_row))
+        budget.grant("piece", (self.piece_rows - 1) * per_row)
+        extra = min(_BUFFER, budget.free) // 2 // store.largest_page * store.largest_page
+        budget.grant("buffer", 2 * extra)
+        self.reader = PageReader(store, store.largest_page + extra, reads_in_flight=1)
+        self.output = Output(plan, self.projection.target, self.stats, self.piece_rows)
+        self.stats.peak_bytes = budget.peak
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self.output.unmatched_sample
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in pieces(batch, self.piece_rows, self.plan.stream):
+                yield from self._piece(piece)
+
+    def _piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plan, stats = self.plan, self.stats
+        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+        stats.rows_in += stream.num_rows
+        matched = np.zeros(stream.num_rows, np.bool_)
+        asked = np.flatnonzero(valid)
+        stats.misses += len(asked)
+        for found, rows in self.store.match_each(codes[asked], self.reader):
+            packed = self.projection.apply(rows)
+            for start in range(0, len(rows), self.output.most_rows):
+                left = asked[found[start : start + self.output.most_rows]]
+                right = packed.addresses[start : start + self.output.most_rows]
+                if not self.output.sure:
+                    same = self.output.matching(stream, left, right, matched[left])
+                    left, right = left[same], right[same]
+                matched[left] = True
+                if self.output.wants_rows and len(left):
+                    yield self.output.pairs(stream, left, codes[left], right)
+        stats.count_reads(self.reader.counters)
+        yield from self.output.settled(stream, matched)
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        per_row = row_charge(plan.stream) + int(store.row_bytes)
+        return int(store.index_bytes + 2 * store.largest_page + per_row)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """See `Join.predict`."""
+        del plan, memory_bytes, profile, settings
+        parts = {"index": store.index_bytes, "buffer": store.largest_page}
+        return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

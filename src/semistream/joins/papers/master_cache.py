@@ -1,0 +1,132 @@
+"""H_R of the papers: groups of rows of R by key, each row in a cell of its own, with a count of hits for each key.
+
+Which group enters and which leaves is up to the join: hits and times lie in arrays by entry. Rows are kept as the join
+needs them (projected), so that more of them fit; a row that is longer than a cell is not cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.joins.output import Output
+from semistream.joins.papers.multimap import Entries, Multimap, Slots
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Addresses, Projection, RowLayout, address_of
+from semistream.stats import Stats
+
+Mask = npt.NDArray[np.bool_]
+_ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
+
+
+def cell_bytes(store: Any, plan: JoinPlan) -> int:
+    """The bytes of a cell: exact for rows of fixed width, else room for most rows."""
+    layout = Projection(store.layout, plan.needed).target
+    if layout.fixed:
+        return max(1, layout.head)
+    text = max(8.0, store.row_bytes - 12 - store.layout.head)
+    return int(layout.head + 1.5 * text)
+
+
+def row_cost(store: Any, plan: JoinPlan) -> int:
+    """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
+    return cell_bytes(store, plan) + _ENTRY_BYTES
+
+
+class MasterCache(Multimap):
+    """At most ``rows`` rows of R, by key."""
+
+    def __init__(
+        self, store: Any, plan: JoinPlan, rows: int, stats: Stats, most_rows: int, source: RowLayout | None = None
+    ) -> None:
+        """``source`` is the layout of the rows that will be put, the store's own unless said."""
+        super().__init__(rows)
+        self.projection = Projection(source or store.layout, plan.needed)
+        self.cell = cell_bytes(store, plan)
+        self.hits = np.zeros(rows, np.int64)
+        self.since = np.zeros(rows, np.int64)
+        self._arena = np.empty(max(1, rows * self.cell), np.uint8)
+        self._output = Output(plan, self.projection.target, stats, most_rows)
+        self._chooser = np.random.default_rng(1)
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        return self.used
+
+    @property
+    def used_bytes(self) -> int:
+        """What the rows held take."""
+        return self.rows * (self.cell + _ENTRY_BYTES)
+
+    def addresses(self, slots: Slots) -> Addresses:
+        """Where the rows of these slots lie."""
+        return address_of(self._arena) + slots.astype(np.int64) * self.cell
+
+    def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:
+        """Give out all stream tuples whose key is here, and clear ``waiting`` for them."""
+        if self.rows == 0:
+            return
+        entries = self.lookup(codes)
+        hit = np.flatnonzero(entries >= 0)
+        if len(hit) == 0:
+            return
+        waiting[hit] = False
+        found = entries[hit]
+        np.add.at(self.hits, found, 1)
+        output, matched = self._output, np.ones(len(hit), np.bool_)
+        if output.wants_rows or not output.sure:
+            of = np.repeat(np.arange(len(hit)), self.counts(found))
+            rows = self.addresses(self.slots_of(found))
+            if not output.sure:
+                same = output.matching(stream, hit[of], rows, np.zeros(len(of), np.bool_))
+                of, rows = of[same], rows[same]
+                matched[:] = False
+                matched[of] = True
+            if output.wants_rows:
+                for start in range(0, len(of), output.most_rows):
+                    some = slice(start, start + output.most_rows)
+                    left = hit[of[some]]
+                    yield output.pairs(stream, left, codes[left], rows[some])
+        if output.plan.how in ("left", "inner") and matched.all():
+            output.stats.matched += len(hit)
+        else:
+            yield from output.settled(stream.take(pa.array(hit)), matched)
+
+    def is_new(self, codes: Codes, first: Any, last: Any, rows: Addresses) -> Mask:
+        """Which groups could be put: not here yet, and all their rows fit a cell."""
+        new = self.lookup(codes) < 0
+        if not self.projection.target.fixed:
+            long = self.projection.lengths(np.ascontiguousarray(rows)) > self.cell
+            before = np.concatenate([[0], np.cumsum(long)])
+            new &= before[last] == before[first]
+        return new
+
+    def put(self, codes: Codes, first: Any, last: Any, rows: Addresses, now: int) -> None:
+        """Add whole groups, rows[first[i]:last[i]] of codes[i]; none of them may be here, all must fit."""
+        sizes = last - first
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        chosen = rows[np.repeat(first, sizes) + within]
+        slots = self.insert(np.repeat(codes, sizes))
+        self.projection.copy_to(chosen, self.addresses(slots))
+        entries = self.lookup(codes)
+        self.hits[entries] = 0
+        self.since[entries] = now
+
+    def least_frequent(self, count: int) -> Entries:
+        """About the ``count`` entries with the fewest hits: the best of a sample eight times as large."""
+        places = np.unique(self._chooser.integers(0, self.capacity, 8 * count + 8))
+        places = places[self._keys[places, self._kernels.COUNT] > 0]
+        if len(places) > count:
+            places = places[np.argpartition(self.hits[places], count - 1)[:count]]
+        return places
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys whose code is here, but not they."""
+        return self._output.unmatched_sample

@@ -1,0 +1,126 @@
+"""Where waiting stream tuples meet rows of R: output for every ``how``, in bounded pieces, many-to-many.
+
+Shared by the joins of the papers. `meet` joins the rows of a piece of R with the tuples that wait for them; `settle`
+closes the account of tuples that will meet nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.joins.groups import Indices, product_of_groups
+from semistream.joins.output import Output
+from semistream.joins.papers.multimap import Entries, Slots
+from semistream.joins.papers.stream_table import StreamTable
+from semistream.keys import Codes
+from semistream.rows import Addresses
+
+
+class Waits:
+    """How long tuples waited, in iterations and in seconds."""
+
+    def __init__(self) -> None:
+        self.tuples = 0
+        self.iterations = 0
+        self.longest = 0
+        self.seconds = 0.0
+        self.longest_seconds = 0.0
+
+    def add(self, iterations: Indices, seconds: npt.NDArray[np.float64]) -> None:
+        """Some tuples leave after so many iterations and seconds each."""
+        if len(iterations):
+            self.tuples += len(iterations)
+            self.iterations += int(iterations.sum())
+            self.longest = max(self.longest, int(iterations.max()))
+            self.seconds += float(seconds.sum())
+            self.longest_seconds = max(self.longest_seconds, float(seconds.max()))
+
+    @property
+    def mean(self) -> float:
+        """The mean wait in iterations."""
+        return self.iterations / self.tuples if self.tuples else 0.0
+
+
+def groups_of(codes: Codes) -> tuple[Codes, Indices, Indices]:
+    """Distinct codes of ascending codes, and where each begins and ends."""
+    if len(codes) == 0:
+        nothing = np.empty(0, np.int64)
+        return codes, nothing, nothing
+    first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return codes[first], first, np.append(first[1:], len(codes))
+
+
+class Meeting:
+    """Stream table and output of one join."""
+
+    def __init__(self, table: StreamTable, output: Output) -> None:
+        self.table = table
+        self.output = output
+        self.waits = Waits()
+
+    def meet(
+        self, entries: Entries, codes: Codes, first: Indices, last: Indices, rows: Addresses
+    ) -> Iterator[pa.RecordBatch]:
+        """Join the tuples of entries[i] with rows[first[i]:last[i]] of codes[i]; the tuples stay, marked as matched."""
+        table, output = self.table, self.output
+        if len(entries) == 0:
+            return
+        slots = table.slots_of(entries)
+        # In order, tuples without a key wait among the others.
+        keyless = output.plan.ordered
+        if output.sure and not output.wants_rows:
+            table.matched[slots[self._has_key(slots)] if keyless else slots] = True
+            return
+        counts = table.counts(entries)
+        ends = np.cumsum(counts)
+        begins = ends - counts
+        for start in range(0, len(slots), output.most_rows):
+            end = min(len(slots), start + output.most_rows)
+            some = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
+            block = table.take(slots[start:end])
+            left_from = np.maximum(begins[some], start) - start
+            left_to = np.minimum(ends[some], end) - start
+            for left, right in product_of_groups(left_from, left_to, first[some], last[some], output.most_rows):
+                if keyless:
+                    same = self._has_key(slots[start + left])
+                    left, right = left[same], right[same]
+                if not output.sure:
+                    same = output.matching(block, left, rows[right], table.matched[slots[start + left]])
+                    left, right = left[same], right[same]
+                of = np.searchsorted(last, right, "right")  # the group that a row belongs to
+                yield from self.paired(block, left, slots[start + left], codes[of], rows[right])
+
+    def paired(
+        self, block: pa.RecordBatch, left: Indices, slots: Slots, codes: Codes, rows: Addresses
+    ) -> Iterator[pa.RecordBatch]:
+        """block[left[i]], which waits in slots[i], has found rows[i]."""
+        self.table.matched[slots] = True
+        if self.output.wants_rows and len(left):
+            yield self.output.pairs(block, left, codes, rows)
+
+    def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
+        """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
+        self._count_waits(slots, iteration)
+        most = self.output.most_rows
+        for start in range(0, len(slots), most):
+            some = slots[start : start + most]
+            matched = self.table.matched[some]
+            if self.output.plan.how in ("left", "inner") and matched.all():
+                self.output.stats.matched += len(some)
+            else:
+                yield from self.output.settled(self.table.take(some), matched)
+
+    def _has_key(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        names = self.output.plan.stream_keys
+        return np.logical_and.reduce([self.table.has_value(slots, name) for name in names])
+
+    def _count_waits(self, slots: Slots, iteration: int) -> None:
+        table = self.table
+        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
+
+    def clear(self) -> None:
+        """Forget what is kept for tuples that wait."""

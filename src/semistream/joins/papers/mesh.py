@@ -1,0 +1,55 @@
+"""MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008): the first semi-stream join.
+
+Idea: R is scanned cyclically, b pages a step; w stream tuples enter with every step and stay until the scan has come
+round. So one sequential read is shared by all tuples in memory, and no index is asked.
+Budget: index (the store has one in memory anyway), buffer of b pages, output; the rest are slots of H, k·w of them,
+with their places in the queue.
+Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew does not
+matter.
+Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all has left k steps after
+the end of the stream.
+Departures: short and empty packets when the stream has less (the printed loop would stop the scan); a chunk is not
+read when nobody waits; chunks end between keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.budget import Budget
+from semistream.errors import ArgumentError
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.papers.scan_join import ScanJoin
+from semistream.lookup.bind import JoinPlan
+
+
+@dataclass(frozen=True)
+class MeshSettings:
+    """The disk buffer's share of the budget, up to a mebibyte: b of the paper, which `semistream tune mesh` finds."""
+
+    buffer_share: float = ScanJoin.buffer_share
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.buffer_share <= 0.9:
+            raise ArgumentError(f"buffer_share={self.buffer_share} must be between 0 and 0.9")
+
+
+class MeshJoin(ScanJoin):
+    """The scan goes round, the stream passes by; see the module."""
+
+    name = "mesh"
+    idea = "R is scanned round and round; a tuple stays until the scan has come round"
+    settings_type = MeshSettings
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: MeshSettings | None = None) -> None:
+        self.settings = settings or MeshSettings()
+        self.buffer_share = self.settings.buffer_share
+        super().__init__(store, plan, budget)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """See `ScanJoin.predict_with`."""
+        return cls.predict_with(store, plan, memory_bytes, profile, (settings or MeshSettings()).buffer_share)

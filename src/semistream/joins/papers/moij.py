@@ -1,0 +1,181 @@
+"""MOIJ, the memory-optimised index join (Naeem, Mirza and others): cache a key when that saves memory.
+
+Idea: SSCJ with one pool of memory. Caching key j costs its m_j tuples of R and saves the n_j stream tuples that would
+wait for it, so j is cached when m_j·v_R < n_j·v_S, whatever the number of its matches; many-to-many is the normal
+case. What a cached key takes is taken from H_S, and given back when it leaves.
+Budget: index, disk buffer, output; all the rest are h_S slots, which waiting tuples and cached keys share.
+Invariants: available + |H_S| + ⌈Σ charge/v_S⌉ = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅;
+H_R stays near empty on a uniform stream.
+Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j would wait
+now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the whole queue
+and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S > 2·m·v_R,
+since a tuple waits for half the span on average. Sizes are the real ones, overhead included. The disk phase goes over
+distinct keys, not over tuples, or many-to-many results would be lost. A key is charged in bytes: whole slots a key,
+as printed, double its price when v_R is a little more than v_S. H_R may take at most a quarter of the memory; what it
+took stays with the process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semistream.budget import Budget
+from semistream.errors import InvariantError, choose
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, behind_cache, by_inequality, prediction, settled
+from semistream.joins.papers.cache_join import CacheJoin
+from semistream.joins.papers.master_cache import MasterCache, row_cost
+from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.stream_table import slot_bytes
+from semistream.joins.popularity import Popularity
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Addresses
+
+_RULES = ("corrected", "printed")
+_MOST_CACHED = 0.25  # of what buffers leave, for H_R
+_EVERY = 10  # iterations between two looks at the cache
+_TABLE_BYTES = 24  # of a cached row: what its place in the tables takes, used or not
+
+
+@dataclass(frozen=True)
+class MoijSettings:
+    """Which rules: our corrections, or the paper's own."""
+
+    eviction: str = "corrected"
+    inequality: str = "corrected"
+
+    def __post_init__(self) -> None:
+        choose("eviction", self.eviction, _RULES)
+        choose("inequality", self.inequality, _RULES)
+
+
+class MemoryOptimisedIndexJoin(CacheJoin):
+    """A key is cached when that saves memory; see the module."""
+
+    name = "moij"
+    idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
+    settings_type = MoijSettings
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: MoijSettings | None = None) -> None:
+        self.settings = settings or MoijSettings()
+        self.row_cost, self.slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
+        self.factor = 2 if self.settings.inequality == "corrected" else 1
+        super().__init__(store, plan, budget)
+        self.charged = 0  # bytes
+        self.evictions = 0
+        self._charge = np.zeros(self.cache.capacity, np.int64)
+        self._began: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
+        self._hand = 0
+
+    def _reserve(self, spare: int) -> None:
+        rows = int(self.budget.free * _MOST_CACHED) // (self.row_cost + _TABLE_BYTES) if spare > 0 else 0
+        if rows:
+            self.budget.grant("cache tables", rows * _TABLE_BYTES)
+        self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
+
+    @property
+    def room(self) -> int:
+        """Slots that are neither taken by a waiting tuple nor charged for a cached key."""
+        return self.table.free - -(-self.charged // self.slot_cost)
+
+    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
+        if self.settings.eviction == "corrected":
+            self._began.append((self.iteration, self.stats.rows_in))
+        waiting, sizes = self.table.counts(entries), last - first
+        charge = sizes * self.row_cost
+        worth = waiting * self.slot_cost > self.factor * sizes * self.row_cost
+        chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
+        chosen = chosen[np.argsort(-waiting[chosen], kind="stable")]
+        chosen = chosen[np.cumsum(sizes[chosen]) <= self.cache.free]
+        if len(chosen):
+            self.cache.put(codes[chosen], first[chosen], last[chosen], rows, self.stats.rows_in)
+            self._charge[self.cache.lookup(codes[chosen])] = charge[chosen]
+            self.charged += int(charge[chosen].sum())
+        if self.iteration % _EVERY == 0:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Let keys go that would no longer be admitted."""
+        if self.settings.eviction == "printed":
+            live = self.cache.live()
+            frequency = self.cache.hits[live] / _EVERY
+            self.cache.hits[live] = 0
+        else:
+            live = self._next_entries()
+            now, span = self.stats.rows_in, self._span()
+            window = now - self.cache.since[live]
+            live, window = live[window >= span], window[window >= span]
+            frequency = self.cache.hits[live] * span / np.maximum(1, window)
+            self.cache.hits[live] = 0
+            self.cache.since[live] = now
+        sizes = self.cache.counts(live)
+        poor = live[frequency * self.slot_cost <= self.factor * sizes * self.row_cost]
+        if len(poor):
+            self.charged -= int(self._charge[poor].sum())
+            self._charge[poor] = 0
+            self.cache.remove(poor)
+            self.evictions += len(poor)
+
+    def _next_entries(self) -> Entries:
+        """A part of the entries, so that all are looked at within a round of R or so."""
+        step = max(256, _EVERY * self.cache.capacity // max(1, len(self.partitions)))
+        places = np.arange(self._hand, min(self._hand + step, self.cache.capacity))
+        self._hand = 0 if self._hand + step >= self.cache.capacity else self._hand + step
+        return places[self.cache.counts(places) > 0]
+
+    def _span(self) -> int:
+        """Arrivals since the oldest waiting key came."""
+        oldest = self.table.oldest()
+        if oldest is None:
+            return 1
+        entry = self.table.lookup(np.array([oldest], np.uint64))
+        born = int(self.table.born[self.table.slots_of(entry)[:1]][0])
+        while len(self._began) > 1 and self._began[1][0] <= born:
+            self._began.popleft()
+        return max(1, self.stats.rows_in - self._began[0][1])
+
+    def check(self) -> None:
+        """As a cache join; and the slots add up."""
+        super().check()
+        if int(self._charge.sum()) != self.charged or self.room < 0:
+            raise InvariantError(
+                f"moij: {self.charged} bytes charged, {int(self._charge.sum())} for cached keys; {self.room} slots free"
+            )
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
+        chosen = settings or MoijSettings()
+        factor = 2 if chosen.inequality == "corrected" else 1
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
+        most = int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
+        slots = shares.slots(most * _TABLE_BYTES)
+        popularity = Popularity(master.keys, profile.skew)
+        a_key = master.rows_per_key * cost  # bytes of a cached key
+
+        def behind(keys: float) -> tuple[float, float, float]:
+            left = max(1.0, slots - keys * a_key / shares.slot)
+            return behind_cache(left, keys, master, popularity, ranked=profile.ranked)
+
+        def wanted(keys: float) -> float:
+            span = behind(keys)[2]  # a key waits with p·span tuples when its turn comes
+            return by_inequality(factor * a_key / shares.slot / span, most / master.rows_per_key, popularity)
+
+        keys = settled(wanted, 0.0)
+        hits, misses, _ = behind(keys)
+        cached = int(keys * a_key)
+        parts = {
+            "index": store.index_bytes,
+            "disk buffer": shares.buffer,
+            "cache": cached + most * _TABLE_BYTES,
+            "stream table": slots * shares.slot - cached,
+        }
+        return prediction(hits, misses, master, parts, profile, shares.piece_rows)

@@ -1,0 +1,68 @@
+"""Optimised X-HYBRIDJOIN (Naeem, Dobbie, Weber 2012): the pinned part as a hash table that the stream probes first.
+
+Idea: as X-HYBRIDJOIN, but the pinned tuples of R are a table H_R that every stream tuple probes before it would wait;
+a hit never takes a slot. So it is a cache join with a static cache: the first tuples of R, which is stored by access
+frequency.
+Budget: index, disk buffer, output; of the rest half for H_R, half for H_S.
+Invariants: HYBRIDJOIN's; no waiting key is pinned.
+Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled when the first batch comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, prediction, queue_reads
+from semistream.joins.papers.cache_join import CacheJoin
+from semistream.joins.papers.master_cache import row_cost
+from semistream.joins.papers.meeting import groups_of
+from semistream.joins.papers.waiting_join import Source
+from semistream.joins.popularity import Popularity
+from semistream.lookup.bind import JoinPlan
+
+
+class OptimisedXHybridJoin(CacheJoin):
+    """A static cache in front of HYBRIDJOIN; see the module."""
+
+    name = "optimised_xhybrid"
+    idea = "the first rows of R in a hash table that is probed first, the others by HYBRIDJOIN"
+
+    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+        if self.cache.rows == 0 and self.cache.capacity:
+            self._pin()
+        yield from super()._loop(source)
+
+    def _pin(self) -> None:
+        for number in range(len(self.partitions)):
+            if not self.partitions.in_one_piece(number):
+                continue
+            for codes, rows in self.partitions.load(number):
+                distinct, first, last = groups_of(codes)
+                chosen = np.flatnonzero(self.cache.is_new(distinct, first, last, rows))
+                chosen = chosen[np.cumsum((last - first)[chosen]) <= self.cache.free]
+                if len(chosen) == 0:
+                    return
+                self.cache.put(distinct[chosen], first[chosen], last[chosen], rows, 0)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN behind a cache of the first keys of R."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, rows = Master.of(store, shares.buffer), cls.cached_rows(store, plan, shares, cls.cache_share)
+        popularity = Popularity(master.keys, profile.skew)
+        of = popularity.partitions(master.partitions, ranked=profile.ranked)
+        pinned = rows / (master.rows_per_key * master.keys) * master.partitions
+        first = int(pinned)
+        hits = float(of[:first].sum() + (of[first] * (pinned - first) if first < len(of) else 0.0))
+        slots = shares.slots(rows * row_cost(store, plan))
+        misses, _ = queue_reads(slots, of[first:]) if first < len(of) else (math.inf, 0.0)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)

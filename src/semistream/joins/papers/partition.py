@@ -1,0 +1,53 @@
+"""The partition-based join (Chakraborty, Singh 2009), reconstructed from its abstract: tuples wait by partition of R.
+
+Idea: hot partitions of R stay in memory and answer their tuples at once. All others wait in a buffer of their
+partition; when memory is full, or a partition has gathered enough tuples, it is read once for all of them.
+Budget: index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
+Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory.
+Departures: the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its
+known flaw: a tuple of a partition that nobody else asks for waits until the stream pauses or ends.
+``waits.longest`` reports it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import prediction
+from semistream.joins.papers.block_join import BlockJoin
+from semistream.lookup.bind import JoinPlan
+
+
+class PartitionJoin(BlockJoin):
+    """The partition with most waiting tuples is read next; see the module."""
+
+    name = "partition"
+    idea = "tuples wait by partition; the one with most of them is read next"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
+
+    def _due(self) -> bool:
+        return int(self.waiting.max()) >= self.threshold
+
+    def _disk_phase(self) -> Iterator[pa.RecordBatch]:
+        self.iteration += 1
+        yield from self._serve(int(self.waiting.argmax()))
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """Blocks fill up to one level and are read there; on average they are half full."""
+        del settings
+        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, profile)
+        parts = cls.parts_of(store, shares, slots)
+        misses = max(1.0, 2 * slots / len(others)) if len(others) else math.inf
+        return prediction(hits, misses, master, parts, profile, shares.piece_rows)

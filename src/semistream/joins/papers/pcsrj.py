@@ -1,0 +1,212 @@
+"""PCSRJ, the parallel cache join (Naeem and others): R and S are split, one cache join a node.
+
+Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own cache,
+stream table and disk buffer, its own part of R and of the stream; the rates add up.
+Budget: every node gets an equal share, divided as SSCJ does.
+Invariants: the nodes together give what one node would; a key is seen by one node only.
+Departures: nodes are threads or processes here, and partitions in Spark's ``enrich``. R is split by partitions in turn,
+not by hash of the key, so that a partition that is read holds keys of one node only, without a copy of R for each;
+where keys are ranks the first node then gets more of the stream. (Spark splits by hash: there a read serves only the
+keys of its own node.) The printed model doubles cost and numerator and
+predicts no gain; rates are added up instead.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import ArgumentError, choose
+from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.output import MOST_ROWS, pieces
+from semistream.joins.papers.partitions import Partitions
+from semistream.joins.papers.remote_node import RemoteNode
+from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
+from semistream.joins.papers.waiting_join import buffer_bytes
+from semistream.lookup.bind import JoinPlan
+from semistream.stats import Stats
+
+_AHEAD = 4  # batches that wait between the threads
+
+
+@dataclass(frozen=True)
+class PcsrjSettings:
+    """How many nodes, and whether they are threads or processes.
+
+    Threads begin at once; processes take a second to begin, and do not wait for each other's interpreter.
+    """
+
+    nodes: int = 2
+    workers: str = "threads"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= 64:
+            raise ArgumentError(f"nodes={self.nodes} must be from 1 to 64")
+        choose("workers", self.workers, ("threads", "processes"))
+
+
+class ParallelCacheJoin(Join):
+    """One cache join a node; see the module."""
+
+    name = "pcsrj"
+    idea = "the stream split by key over several cache joins that run side by side"
+    settings_type = PcsrjSettings
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
+        super().__init__(store, plan, budget)
+        self.settings = settings or PcsrjSettings()
+        kind = SemiStreamCacheJoin
+        least = kind.least_bytes(store, plan)
+        count = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
+        share = max(least, budget.total // count)
+        budget.require("nodes", count * share)
+        # As large a buffer as a single node would have: a read then serves as many tuples.
+        settings_of_node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
+        buffer = buffer_bytes(store, share - least, settings_of_node.buffer_share)
+        self._firsts = Partitions(store, buffer).first_codes()
+        self.nodes: list[Any] = [
+            kind(store, plan, Budget(share), settings_of_node)
+            if self.settings.workers == "threads"
+            else RemoteNode(kind, store, plan, share, settings_of_node)
+            for _ in range(count)
+        ]
+        self.stats.peak_bytes = budget.peak
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given: list[queue.Queue[pa.RecordBatch | None]] = [queue.Queue(_AHEAD) for _ in self.nodes]
+        made: queue.Queue[tuple[int, Any]] = queue.Queue(_AHEAD * len(self.nodes))
+        stop = threading.Event()
+        before = [node.stats.copy() for node in self.nodes]
+        threads = [
+            threading.Thread(target=_run, args=(number, node, given[number], made, stop), daemon=True)
+            for number, node in enumerate(self.nodes)
+        ]
+        feeder = threading.Thread(target=self._feed, args=(batches, given, made, stop), daemon=True)
+        for thread in (*threads, feeder):
+            thread.start()
+        try:
+            running = len(threads)
+            while running:
+                _, item = made.get()
+                if item is None:
+                    running -= 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield item
+        finally:
+            stop.set()
+            # Not for the feeder: its source may block for ever, and it ends by itself once that comes back.
+            for thread in threads:
+                while thread.is_alive():
+                    _drain(made)
+                    thread.join(0.01)
+            for node, old in zip(self.nodes, before, strict=True):
+                self._add(node.stats.since(old))
+
+    def _feed(self, batches: Iterable[pa.RecordBatch], given: Any, made: Any, stop: threading.Event) -> None:
+        """Send every tuple to the node of its partition; those without a key to the first.
+
+        A batch without tuples goes to all: nothing came for a while.
+        """
+        quiet = pa.RecordBatch.from_pylist([], self.plan.stream)
+        try:
+            for batch in batches:
+                if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in given):
+                    return
+                for piece in pieces(batch, MOST_ROWS, self.plan.stream):
+                    columns = [piece.column(name) for name in self.plan.stream_keys]
+                    codes, valid = self.plan.codec.encode(columns)
+                    node = np.searchsorted(self._firsts, codes, "right") % len(self.nodes)
+                    node[~valid] = 0
+                    for number, one in enumerate(given):
+                        some = piece.take(pa.array(np.flatnonzero(node == number)))
+                        if some.num_rows and not _put(one, some, stop):
+                            return
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
+            _put(made, (-1, error), stop)
+        finally:
+            for one in given:
+                _put(one, None, stop)
+
+    def _add(self, stats: Stats) -> None:
+        total = self.stats + stats
+        for field in fields(Stats):
+            if field.name not in ("peak_bytes", "cached_rows", "cached_bytes"):
+                setattr(self.stats, field.name, getattr(total, field.name))
+        self.stats.cached_rows = sum(node.stats.cached_rows for node in self.nodes)
+        self.stats.cached_bytes = sum(node.stats.cached_bytes for node in self.nodes)
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return [key for node in self.nodes for key in node.unmatched_sample][:5]
+
+    def check(self) -> None:
+        """Accounting, and every node's own invariants."""
+        super().check()
+        for node in self.nodes:
+            node.check()
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        return SemiStreamCacheJoin.least_bytes(store, plan)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """A node serves its part of R and of the stream, with its share of the memory."""
+        chosen = settings or PcsrjSettings()
+        least = cls.least_bytes(store, plan)
+        count = max(1, min(chosen.nodes, memory_bytes // least))
+        node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
+        share = max(least, memory_bytes // count)
+        one = SemiStreamCacheJoin.predict_part(store, plan, share, profile, node, 1 / count)
+        return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
+
+
+def _run(number: int, node: Any, given: Any, made: Any, stop: threading.Event) -> None:
+    """One node's thread."""
+    try:
+        for batch in node.join(iter(lambda: _get(given, stop), None)):
+            if not _put(made, (number, batch), stop):
+                return
+        _put(made, (number, None), stop)
+    except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
+        _put(made, (number, error), stop)
+
+
+def _put(where: Any, what: Any, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            where.put(what, timeout=0.05)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def _get(where: Any, stop: threading.Event) -> Any:
+    while not stop.is_set():
+        try:
+            return where.get(timeout=0.05)
+        except queue.Empty:
+            continue
+    return None
+
+
+def _drain(where: Any) -> None:
+    try:
+        while True:
+            where.get_nowait()
+    except queue.Empty:
+        pass

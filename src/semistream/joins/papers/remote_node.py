@@ -1,0 +1,156 @@
+"""A join in a process of its own: batches go there and come back as Arrow messages over a socket.
+
+The process is started when the first stream begins, keeps its cache from stream to stream, and ends with the object.
+A stream that is abandoned ends it too; the next one starts another. It is a program of its own, since
+multiprocessing would run the caller's script once more.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import SemistreamError
+from semistream.lookup.bind import JoinPlan
+from semistream.stats import Stats
+
+_MESSAGE_ROWS = 8_192
+
+
+class RemoteNode:
+    """Looks like the join that runs elsewhere, as far as a parallel join asks for it."""
+
+    def __init__(self, kind: Any, store: Any, plan: JoinPlan, memory_bytes: int, settings: Any) -> None:
+        self._made_of = kind, str(store.path), store.manifest.identity, store.direct, plan, memory_bytes, settings
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ours: Any = None
+        self.stats = Stats(master_version=store.version)
+        self._before = self.stats  # what processes counted that are gone
+        self.unmatched_sample: list[object] = []
+
+    def _begin(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self._ours = Connection(ours.detach())
+        self._ours.send(self._made_of)
+        weakref.finalize(self, _end, self._process)
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `Join.join`."""
+        self._begin()
+        sender = threading.Thread(target=_send, args=(self._ours, batches), daemon=True)
+        sender.start()
+        done = False
+        try:
+            while data := self._ours.recv_bytes():
+                yield pa.ipc.read_record_batch(pa.py_buffer(data), self._plan.output)
+            told = self._ours.recv()
+            done = True
+        except (EOFError, OSError):
+            raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
+        finally:
+            if not done:
+                self._stop()
+            sender.join()
+        if isinstance(told, BaseException):
+            self._stop()
+            raise told
+        self.stats, self.unmatched_sample = self._before + told[0], told[1]
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+        self._ours.close()
+        self._process, self._before = None, self.stats
+
+    def check(self) -> None:
+        """The node checks itself at the end of every stream."""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait()
+
+
+def _send(connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
+    try:
+        for batch in batches:
+            connection.send_bytes(batch.serialize())
+        connection.send_bytes(b"")
+    except OSError:
+        pass  # the node is gone, which the receiver notices
+
+
+class _Messages:
+    """Small batches as larger ones: a message costs as much as some thousand rows."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= _MESSAGE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._connection.send_bytes(pa.concat_batches(self._waiting).serialize())
+            self._waiting, self._rows = [], 0
+
+
+def serve(number: int) -> None:
+    """The process: one stream after the other, over the socket of this number."""
+    from semistream.stores import MasterStore
+
+    connection = Connection(number)
+    kind, path, content, direct, plan, memory, settings = connection.recv()
+    pa.set_cpu_count(1)
+    try:
+        store = MasterStore.open(path, content.number, direct=direct)
+        content.check(store.manifest, store.path)
+        join = kind(store, plan, Budget(memory), settings)
+    except SemistreamError as error:
+        connection.send_bytes(b"")
+        connection.send(error)
+        return
+
+    def feed(messages: _Messages) -> Iterator[pa.RecordBatch]:
+        while data := connection.recv_bytes():
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), plan.stream)
+            yield batch
+            if batch.num_rows == 0:  # nothing came for a while: what the join gave out must not wait here either
+                messages.flush()
+
+    try:
+        while True:
+            told: Any
+            messages = _Messages(connection)
+            try:
+                for batch in join.join(feed(messages)):
+                    messages.add(batch)
+                messages.flush()
+                join.check()
+                told = join.stats.copy(), join.unmatched_sample
+            except SemistreamError as error:
+                told = error
+            connection.send_bytes(b"")
+            connection.send(told)
+    except (EOFError, OSError):
+        return  # the other side is gone

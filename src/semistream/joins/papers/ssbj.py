@@ -1,0 +1,78 @@
+"""SSBJ, the semi-stream balanced join (Naeem and others), reconstructed from its abstract: MESHJOIN behind a tuple
+cache.
+
+Idea: MESHJOIN's scan needs no index and serves any number of matches a key; in front of it stands a cache of the keys
+that are worth their memory, by MOIJ's inequality, so that a skewed stream mostly skips the scan.
+Budget: index (in memory anyway), disk buffer, output; of the rest three tenths for H_R, seven for H.
+Invariants: MESHJOIN's; a tuple meets the rows of its key once, in the cache or in the scan.
+Departures: chunks hold whole groups, so a key can be cached when its chunk goes by, and need not be gathered over a
+full scan; tuples of that key that wait already finish their round. A key leaves the cache when it has had fewer hits
+in a round of R than it would need to enter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from semistream.budget import Budget
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, by_inequality, prediction, settled
+from semistream.joins.papers.cache_join import CacheFirst
+from semistream.joins.papers.master_cache import row_cost
+from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.stream_table import slot_bytes
+from semistream.joins.popularity import Popularity
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+
+
+class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
+    """A tuple cache in front of MESHJOIN; see the module."""
+
+    name = "ssbj"
+    idea = "a cache of the keys worth their memory, the others by MESHJOIN's scan"
+    cache_share = 0.3
+    takes_conditions = False  # its cache finds rows by key
+    keeps_order = False
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        self._row_cost, self._slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
+        super().__init__(store, plan, budget)
+
+    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Any) -> None:
+        waiting, sizes = self.table.counts(entries), last - first
+        worth = waiting * self._slot_cost > 2 * sizes * self._row_cost
+        chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
+        chosen = chosen[np.cumsum(sizes[chosen]) <= self.cache.free]
+        if len(chosen):
+            self.cache.put(codes[chosen], first[chosen], last[chosen], rows, self.iteration)
+        if self.at == 0:  # a round of R is over
+            live = self.cache.live()
+            live = live[self.iteration - self.cache.since[live] >= len(self.partitions)]
+            poor = live[self.cache.hits[live] * self._slot_cost <= 2 * self.cache.counts(live) * self._row_cost]
+            self.cache.hits[live] = 0
+            self.cache.remove(poor)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
+        del settings
+        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
+        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
+        rows = cls.cached_rows(store, plan, shares, cls.cache_share)
+        slots = shares.slots(rows * cost)
+        popularity = Popularity(master.keys, profile.skew)
+
+        def wanted(keys: float) -> float:
+            arrivals = slots / max(1e-9, 1 - popularity.head(keys))  # in a round of R
+            least = 2 * master.rows_per_key * cost / shares.slot / arrivals
+            return by_inequality(least, rows / master.rows_per_key, popularity)
+
+        hits = popularity.head(settled(wanted, 0.0))
+        parts = cls.divided(store, plan, shares, rows)
+        return prediction(hits, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)

@@ -1,0 +1,123 @@
+"""SSCJ / CACHEJOIN (Naeem, Weber, Dobbie, Lutteroth): HYBRIDJOIN behind a cache of frequent master tuples.
+
+Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_R, which every stream tuple probes
+first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R
+that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there.
+Budget: index, disk buffer, output; of the rest three tenths for H_R with its recorder, seven for H_S (a setting).
+Cost: as HYBRIDJOIN with w_S misses a loop, and w_N = w_S·q/(1 − q) hits that cost a probe; a miss probes H_R too,
+which the printed cost leaves out.
+Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations.
+Departures: the threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is
+not full after that many; the least frequent is found in a random sample; a key's whole group is cached, so many-to-
+many works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from semistream.budget import Budget
+from semistream.errors import ArgumentError
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, behind_cache, prediction
+from semistream.joins.papers.cache_join import CacheJoin
+from semistream.joins.papers.master_cache import row_cost
+from semistream.joins.papers.multimap import Entries
+from semistream.joins.popularity import Popularity
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Addresses
+
+
+@dataclass(frozen=True)
+class SscjSettings:
+    """The share of H_R in what buffers leave; 0.15 to 0.3 gave most tuples a read at 10 % memory and skew 1.
+
+    ``buffer_share`` is the disk buffer's share of the budget, up to a mebibyte. A ``threshold`` that is given stays;
+    otherwise it adapts itself.
+    """
+
+    cache_share: float = 0.3
+    buffer_share: float = CacheJoin.buffer_share
+    threshold: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cache_share < 1:
+            raise ArgumentError(f"cache_share={self.cache_share} must be at least 0 and less than 1")
+        if not 0 <= self.buffer_share <= 0.5:
+            raise ArgumentError(f"buffer_share={self.buffer_share} must be between 0 and 0.5")
+        if self.threshold is not None and self.threshold < 1:
+            raise ArgumentError(f"threshold={self.threshold} must be at least 1")
+
+
+class SemiStreamCacheJoin(CacheJoin):
+    """Frequent master tuples in a cache, the others by HYBRIDJOIN; see the module."""
+
+    name = "sscj"
+    idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
+    settings_type = SscjSettings
+    cache_share = SscjSettings.cache_share
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: SscjSettings | None = None) -> None:
+        self.settings = settings or SscjSettings()
+        self.cache_share, self.buffer_share = self.settings.cache_share, self.settings.buffer_share
+        super().__init__(store, plan, budget)
+        self.threshold = self.settings.threshold or 1
+        self.evictions = 0
+        self._round_began = 0
+
+    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
+        frequency = self.table.counts(entries)
+        chosen = np.flatnonzero((frequency >= self.threshold) & self.cache.is_new(codes, first, last, rows))
+        if len(chosen):
+            self._let_in(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
+        self._adapt()
+
+    def _let_in(self, codes: Codes, frequency: Any, first: Any, last: Any, rows: Addresses) -> None:
+        cache = self.cache
+        order = np.argsort(-frequency, kind="stable")  # the most frequent first, as far as there is room
+        sizes = (last - first)[order]
+        need = int(sizes.sum()) - cache.free
+        if need > 0 and cache.rows:
+            weakest = cache.least_frequent(min(cache.keys, need))
+            cache.remove(weakest)
+            self.evictions += len(weakest)
+        order = order[np.cumsum(sizes) <= cache.free]
+        if len(order):
+            cache.put(codes[order], first[order], last[order], rows, self.stats.rows_in)
+
+    def _adapt(self) -> None:
+        """Once a round of n iterations: a higher threshold when many were replaced, a lower one when there is room."""
+        if self.settings.threshold is not None or self.iteration - self._round_began < len(self.partitions):
+            return
+        self._round_began = self.iteration
+        if self.evictions > max(1, self.cache.keys) // 10:
+            self.threshold += 1
+        elif self.cache.free > 0 and self.threshold > 1:
+            self.threshold -= 1
+        self.evictions = 0
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """HYBRIDJOIN's model behind a cache of the most frequent keys."""
+        return cls.predict_part(store, plan, memory_bytes, profile, settings)
+
+    @classmethod
+    def predict_part(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None, part: float = 1.0
+    ) -> Prediction:
+        """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
+        chosen = settings or SscjSettings()
+        shares = cls.shares(store, plan, memory_bytes, chosen.buffer_share)
+        master = Master.of(store, shares.buffer, part)
+        rows = cls.cached_rows(store, plan, shares, chosen.cache_share)
+        popularity = Popularity(master.keys, profile.skew)
+        slots = shares.slots(rows * row_cost(store, plan))
+        keys = rows / master.rows_per_key
+        hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=profile.ranked)
+        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)

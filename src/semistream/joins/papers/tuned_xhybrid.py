@@ -1,0 +1,46 @@
+"""Tuned X-HYBRIDJOIN (Naeem): X-HYBRIDJOIN whose two parts have sizes of their own, k swappable and l pinned pages.
+
+Budget: as X-HYBRIDJOIN, with shares for the swappable and the pinned part, which `semistream tune tuned_xhybrid` finds.
+Cost, invariants and departures are those of `xhybrid`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from semistream.budget import Budget
+from semistream.errors import ArgumentError
+from semistream.joins.papers.xhybrid import XHybridJoin
+from semistream.lookup.bind import JoinPlan
+
+
+@dataclass(frozen=True)
+class TunedXHybridSettings:
+    """Shares of the budget for the pinned and the swappable part."""
+
+    pinned: float = 0.2
+    swappable: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("pinned", "swappable"):
+            if not 0 < getattr(self, name) < 0.9:
+                raise ArgumentError(f"{name}={getattr(self, name)} must be a share between 0 and 0.9")
+
+
+class TunedXHybridJoin(XHybridJoin):
+    """Both parts have sizes of their own; see the module."""
+
+    name = "tuned_xhybrid"
+    idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
+    settings_type = TunedXHybridSettings
+
+    def __init__(
+        self, store: Any, plan: JoinPlan, budget: Budget, settings: TunedXHybridSettings | None = None
+    ) -> None:
+        self.settings = settings or TunedXHybridSettings()
+        self.buffer_share = self.settings.swappable
+        super().__init__(store, plan, budget)
+
+    def _pinned_bytes(self, spare: int) -> int:
+        return int(spare * self.settings.pinned)

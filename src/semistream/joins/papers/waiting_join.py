@@ -1,0 +1,277 @@
+"""What the papers' joins share: stream tuples wait in a table H_S until the part of R that holds their key is read.
+
+A subclass says when R is read and which tuples leave then (`_loop`). It may answer tuples before they wait (`_answer`)
+and look at what a read brought (`_brought`). The budget goes to the index, the disk buffer, a piece of output and what
+the subclass reserves; all the rest are slots of the table.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import InvariantError, MemoryBudgetError
+from semistream.joins.contract import Join
+from semistream.joins.groups import Indices
+from semistream.joins.output import MOST_ROWS, Output, pieces
+from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
+from semistream.joins.papers.master_cache import cell_bytes
+from semistream.joins.papers.meeting import Meeting, groups_of
+from semistream.joins.papers.multimap import Entries, Slots
+from semistream.joins.papers.partitions import Partitions
+from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
+from semistream.joins.window import stream_row_bytes
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Addresses
+
+Mask = npt.NDArray[np.bool_]
+MOST_BUFFER = 1 << 20
+_OUTPUT_SHARE = 0.05  # of what the least budget leaves
+_MOST_OUTPUT = 4 << 20
+_LEAST_TEXT = 4096  # a single row of this size may always wait
+
+
+def buffer_bytes(store: Any, spare: int, share: float) -> int:
+    """The disk buffer: whole pages, at least one, and a share of what the least budget leaves."""
+    page = int(store.largest_page)
+    return page + int(min(MOST_BUFFER, spare * share)) // page * page
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How a waiting join divides its budget: ``free`` is for what else it needs, and for slots."""
+
+    spare: int
+    buffer: int
+    output: int
+    slot: int
+    free: int
+    piece_rows: int  # of the stream and of the output, worked on at once
+
+    def slots(self, reserved: int) -> int:
+        """Tuples that may wait when so many bytes of ``free`` are taken."""
+        return 1 + max(0, self.free - reserved) // self.slot
+
+
+def output_row_bytes(store: Any, plan: JoinPlan) -> int:
+    """What a row of output takes while it is made."""
+    return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
+
+
+def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
+    """The tuples that the mask has."""
+    some = np.flatnonzero(mask)
+    return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
+
+
+class Answer(Protocol):
+    """See `WaitingJoin._answer`."""
+
+    def __call__(
+        self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class Source:
+    """The stream as a join takes it: as many tuples as it has room for, whatever the size of the batches.
+
+    What needs no waiting leaves here, a whole piece at a time: taken in the small portions for which there is room,
+    answering hits would cost more than all the rest.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
+        self._pieces = (
+            piece
+            for batch in batches
+            for piece in (pieces(batch, output.most_rows, plan.stream) if batch.num_rows else (batch,))
+        )
+        self._plan, self._output, self._answer = plan, output, answer
+        self.stream = pa.RecordBatch.from_pylist([], plan.stream)
+        self._codes: Codes = np.empty(0, np.uint64)
+        self._number = 0
+        self.ended = False
+        self.quiet = False  # nothing came for a while: whoever waits shall leave before the stream is asked again
+
+    def fill(self) -> Iterator[pa.RecordBatch]:
+        """Go on to tuples that must wait, to a batch without any, or to the end."""
+        self.quiet = False
+        while self.stream.num_rows == 0:
+            piece = next(self._pieces, None)
+            self.ended, self.quiet = piece is None, piece is not None and piece.num_rows == 0
+            if piece is None or self.quiet:
+                return
+            codes, valid = self._codes_of(piece)
+            self._output.stats.rows_in += piece.num_rows
+            if not valid.all() and not self._plan.ordered:
+                without = piece.filter(pa.array(~valid))
+                yield from self._output.settled(without, np.zeros(without.num_rows, np.bool_))
+                piece, codes = piece.filter(pa.array(valid)), codes[valid]
+            waiting = np.ones(len(codes), np.bool_)
+            yield from self._answer(piece, codes, waiting, again=False)
+            self.stream, self._codes = chosen(piece, codes, waiting)
+            self._output.stats.hits += len(codes) - self.stream.num_rows
+
+    def _codes_of(self, piece: pa.RecordBatch) -> tuple[Codes, Mask]:
+        """Codes of the keys; under a condition, a number of its own for every tuple."""
+        columns = [piece.column(name) for name in self._plan.stream_keys]
+        if self._plan.condition is None:
+            return self._plan.codec.encode(columns)
+        self._number += piece.num_rows
+        codes = np.arange(self._number - piece.num_rows, self._number).astype(np.uint64)
+        return codes, columns[0].is_valid().to_numpy(zero_copy_only=False)
+
+    def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
+        """The next ``count`` tuples."""
+        taken = self.stream.slice(0, count), self._codes[:count]
+        self.stream, self._codes = self.stream.slice(count), self._codes[count:]
+        return taken
+
+
+class WaitingJoin(Join):
+    """Tuples wait for their part of R; see the module."""
+
+    buffer_share = 0.02  # of what the least budget leaves
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+        super().__init__(store, plan, budget)
+        shares = self.shares(store, plan, budget.total, self.buffer_share)
+        budget.require("index", store.index_bytes)
+        budget.require("buffer", shares.buffer)
+        self.partitions = self._cut()
+        budget.require("output", shares.output)
+        self._most_rows = shares.piece_rows
+        budget.require("stream table", shares.slot)
+        self._reserve(shares.spare)
+        capacity = 1 + budget.free // shares.slot
+        budget.grant("stream table", (capacity - 1) * shares.slot)
+        self.table = StreamTable(plan.stream, capacity)
+        self._text_limit = text_bytes(plan.stream) * capacity
+        self.output = Output(plan, store.layout, self.stats, self._most_rows)
+        self.meeting = Meeting(self.table, self.output)
+        if plan.ordered:
+            self.meeting = OrderedMeeting(self.table, self.output, store, self.partitions.reader)
+        self.iteration = 0
+        self.stats.peak_bytes = budget.peak
+
+    def _cut(self) -> Partitions:
+        """R in parts, one a read."""
+        return Partitions(self.store, self.budget.parts["buffer"])
+
+    def _reserve(self, spare: int) -> None:
+        """Take what else the algorithm needs from the budget, before the stream table gets the rest."""
+
+    # -- the flow --------------------------------------------------------------------------------------------------
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self._loop(Source(batches, self.plan, self.output, self._answer))
+
+    @abstractmethod
+    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+        """The loop of the algorithm, until nobody waits."""
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self.table.clear()
+        self.meeting.clear()
+
+    @property
+    def room(self) -> int:
+        """Tuples that may still wait."""
+        return self.table.free
+
+    def _fitting(self, stream: pa.RecordBatch) -> int:
+        """How many of these tuples may wait now; text longer than it was taken for must not pass the budget either."""
+        count = min(stream.num_rows, max(0, self.room))
+        if count == 0 or self._text_limit == 0:
+            return count
+        left = self._text_limit - self.table.text_bytes
+        while count and self.table.text_of(stream.slice(0, count)) > left:
+            count //= 2
+        if count == 0 and self.table.tuples == 0:
+            text = self.table.text_of(stream.slice(0, 1))
+            if text > max(self._text_limit, _LEAST_TEXT):
+                raise MemoryBudgetError(
+                    f"a row of the stream takes {text:,} bytes while it waits, which is more than "
+                    f"memory={self.budget.total:,} has room for; give at least {self.budget.total + 3 * text:,}"
+                )
+            return 1
+        return count
+
+    def _admit(self, stream: pa.RecordBatch, codes: Codes) -> Iterator[pa.RecordBatch]:
+        """Let tuples wait, unless they can be answered by now; there must be room for all."""
+        waiting = np.ones(stream.num_rows, np.bool_)
+        yield from self._answer(stream, codes, waiting, again=True)
+        rows, misses = chosen(stream, codes, waiting)
+        self.stats.misses += len(misses)
+        self.stats.hits += len(codes) - len(misses)
+        if len(misses):
+            self._added(self.table.add(rows, misses, self.iteration))
+
+    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+        """Give out what needs no disk, and clear ``waiting`` for it; ``again`` when these tuples were asked before."""
+        del stream, codes, waiting, again
+        yield from ()
+
+    def _added(self, slots: Slots) -> None:
+        """Tuples wait in these slots now."""
+
+    def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
+        """Join rows of R, by key, with all that wait for them; returns the entries that met something.
+
+        ``whole`` says that these are all rows of their keys.
+        """
+        distinct, first, last = groups_of(codes)
+        entries = self.table.lookup(distinct)
+        hit = np.flatnonzero(entries >= 0)
+        distinct, entries, first, last = distinct[hit], entries[hit], first[hit], last[hit]
+        yield from self.meeting.meet(entries, distinct, first, last, rows)
+        if whole:
+            self._brought(distinct, entries, first, last, rows)
+        return entries
+
+    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
+        """Groups of rows that tuples met, before these leave."""
+
+    # -- what every join has -----------------------------------------------------------------------------------------
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self.output.unmatched_sample
+
+    def check(self) -> None:
+        """Accounting, the table's links, and nobody left in it."""
+        super().check()
+        self.table.check(self.name)
+        if self.table.tuples:
+            raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        row = output_row_bytes(store, plan)
+        return int(store.index_bytes + store.largest_page + row + cls._slot_bytes(store, plan))
+
+    @classmethod
+    def shares(cls, store: Any, plan: JoinPlan, total: int, buffer_share: float) -> Shares:
+        """How a budget is divided, in a run and in the cost model."""
+        spare = max(0, total - cls.least_bytes(store, plan))
+        buffer, slot = buffer_bytes(store, spare, buffer_share), cls._slot_bytes(store, plan)
+        row = output_row_bytes(store, plan)
+        output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
+        free = max(0, total - store.index_bytes - buffer - output - slot)
+        return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
+
+    @staticmethod
+    def _slot_bytes(store: Any, plan: JoinPlan) -> int:
+        """What a waiting tuple takes; in order, with room for a match."""
+        cell = cell_bytes(store, plan) + CELL_OVERHEAD if plan.ordered else 0
+        return slot_bytes(plan.stream) + cell

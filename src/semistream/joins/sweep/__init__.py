@@ -1,0 +1,1 @@
+"""`sweep`, our own join and the default: its cache, the division of its budget, and the join itself."""

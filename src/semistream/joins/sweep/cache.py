@@ -1,0 +1,275 @@
+"""The tuple cache H_R: packed rows by key in one flat buffer, private or shared between processes.
+
+Private memory is an anonymous mapping, so untouched parts cost nothing and freed parts go back to the system. Shared
+memory is a file (see `semistream.spark.shared`) guarded by a lock: many read, one writes. The structure itself is
+described in `semistream.kernels.cache`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from semistream.errors import InvariantError
+from semistream.keys import Codes, Mask
+from semistream.rows import Addresses, PackedRows, RowLayout, address_of
+
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore
+
+_MAGIC = 0x53454D4943414348
+_WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
+_WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
+# With these two the hit ratio came closest to perfect LFU (docs/decisions/0005-cache-policy.md): a sketch smaller than
+# the misses of a period is noise, a period much shorter cannot tell the keys at the cache's edge apart.
+_SKETCH_PER_CELL = 3.0
+_LEAST_CELLS = 8
+_PERIOD = 40  # arrivals a cell before the counts are halved
+
+
+class TupleCache:
+    """Rows of hot keys, and keys known to be absent."""
+
+    def __init__(self, memory: mmap.mmap, layout: RowLayout, shape: dict[str, Any]) -> None:
+        from semistream.kernels import cache as kernels
+
+        self._kernels = kernels
+        self._memory = memory
+        self.layout = layout
+        self.shape = shape
+        self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.HEADER_FIELDS)
+
+    # -- making ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> TupleCache:
+        """A cache in this process's own memory."""
+        memory = mmap.mmap(-1, size)
+        if size >= 4 << 20:
+            memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
+        cache = cls(memory, layout, {"size": size, "cell_bytes": cell_bytes, "simple": simple})
+        cache.reset()
+        return cache
+
+    @staticmethod
+    def geometry(size: int, cell_bytes: int) -> dict[str, int]:
+        """How many cells, slots and sketch counters fit into ``size`` bytes, and where they lie."""
+        fixed = 32 * 8 + 128
+        cells = int((size - fixed) / (cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL)) - 1
+        buckets = int(cells * _WAYS_PER_CELL / 10) + 1
+        sketch = (max(64, int(cells * _SKETCH_PER_CELL)) + 7) & ~7
+        buckets_at = 32 * 8
+        sketch_at = buckets_at + 64 * buckets
+        return {
+            "cells": cells,
+            "buckets": buckets,
+            "sketch": sketch,
+            "buckets_at": buckets_at,
+            "sketch_at": sketch_at,
+            "cells_at": sketch_at + sketch,
+        }
+
+    @classmethod
+    def holds_anything(cls, size: int, cell_bytes: int) -> bool:
+        """Is a cache of this size worth making?"""
+        return size > 0 and cls.geometry(size, cell_bytes)["cells"] >= _LEAST_CELLS
+
+    def format(self, size: int, cell_bytes: int, *, simple: bool) -> None:
+        """Lay out an empty cache in the buffer (which must read as zeros beyond the header)."""
+        k, h = self._kernels, self.header
+        g = self.geometry(size, cell_bytes)
+        h[:] = 0
+        h[k.CELLS], h[k.BUCKETS], h[k.SKETCH], h[k.CELL_BYTES] = g["cells"], g["buckets"], g["sketch"], cell_bytes
+        h[k.VALUE_AT] = k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT
+        h[k.SIMPLE] = int(simple)
+        h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT] = g["buckets_at"], g["sketch_at"], g["cells_at"]
+        h[k.FREE_HEAD] = k.NONE
+        h[k.LIMIT] = g["cells"]
+        h[k.MAGIC] = _MAGIC
+
+    def reset(self) -> None:
+        """Start afresh. The cells need no clearing: those above ``top`` are never looked at."""
+        self.format(**self.shape)
+        k, h = self._kernels, self.header
+        np.frombuffer(self._memory, np.uint8)[int(h[k.BUCKETS_AT]) : int(h[k.CELLS_AT])] = 0
+
+    @property
+    def sound(self) -> bool:
+        """Is the header as it should be? Checked before every use: a damaged one would lead the kernels astray."""
+        return self.fits(**self.shape)
+
+    def fits(self, size: int, cell_bytes: int, *, simple: bool) -> bool:
+        """Does the header describe a sound cache of this geometry?"""
+        k, h, g = self._kernels, self.header, self.geometry(size, cell_bytes)
+        return bool(
+            h[k.MAGIC] == _MAGIC
+            and h[k.CELLS] == g["cells"]
+            and h[k.BUCKETS] == g["buckets"]
+            and h[k.SKETCH] == g["sketch"]
+            and h[k.CELL_BYTES] == cell_bytes
+            and h[k.SIMPLE] == int(simple)
+            and h[k.VALUE_AT] == (k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT)
+            and [h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT]] == [g["buckets_at"], g["sketch_at"], g["cells_at"]]
+            and 0 <= h[k.TOP] <= h[k.LIMIT] <= g["cells"]
+            and 0 <= h[k.LIVE] <= h[k.TOP]
+            and 0 <= h[k.FREE_COUNT] <= h[k.TOP]
+            and 0 <= h[k.HAND] < g["buckets"]
+            and (h[k.FREE_HEAD] == k.NONE or 0 <= h[k.FREE_HEAD] < g["cells"])
+            and h[k.COUNTED] >= 0
+        )
+
+    # -- locking: nothing to do for private memory -------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[bool]:
+        """While held, addresses from `probe` stay valid. Yields False when the cache must not be used."""
+        if not self.sound:
+            self.reset()
+        yield True
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """While held, nobody else uses the cache. Yields False when the cache must not be used."""
+        if not self.sound:
+            self.reset()
+        yield True
+
+    # -- using -----------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """Keys in the cache, those known to be absent included."""
+        return int(self.header[self._kernels.LIVE])
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory touched: the tables, and the cells up to the highest used."""
+        k, h = self._kernels, self.header
+        return int(h[k.CELLS_AT] + h[k.TOP] * h[k.CELL_BYTES])
+
+    @property
+    def table_bytes(self) -> int:
+        """What it takes beside its cells, made for the most that it may hold."""
+        return int(self.header[self._kernels.CELLS_AT])
+
+    @property
+    def least_bytes(self) -> int:
+        """`used_bytes` cannot be limited below this: the tables and a few cells."""
+        return self.table_bytes + _LEAST_CELLS * int(self.header[self._kernels.CELL_BYTES])
+
+    @property
+    def full(self) -> bool:
+        """True when a new key must replace another."""
+        k, h = self._kernels, self.header
+        return bool(h[k.FREE_COUNT] + h[k.LIMIT] - h[k.TOP] <= 0)
+
+    @property
+    def cell_cost(self) -> float:
+        """Bytes that one cached cell takes, with its share of the tables."""
+        return float(self.header[self._kernels.CELL_BYTES]) + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
+
+    def probe(self, codes: Codes, valid: Mask, staging: npt.NDArray[np.uint8] | None = None) -> tuple[Addresses, int]:
+        """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits.
+
+        Rows of fixed width are copied to the ``staging``, if there is one.
+        """
+        out = np.empty(len(codes), np.int64)
+        place, width = (0, 0) if staging is None else (address_of(staging), self.layout.head)
+        return out, int(self._kernels.probe(self.header, codes, valid, out, place, width))
+
+    def spread(self, values: Addresses) -> tuple[npt.NDArray[np.int64], Addresses, Any]:
+        """(value index, row address) for every row of these values; the third result keeps copied rows alive."""
+        from semistream.kernels import cache_values as k
+
+        head, last = self.layout.head, self.layout.last_variable_slot
+        counts, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+        k.measure_values(self.header, values, head, last, counts, sizes)
+        buffer = np.empty(int(sizes.sum()), np.uint8)
+        if len(buffer):
+            targets = np.where(sizes > 0, np.cumsum(sizes) - sizes + address_of(buffer), 0)
+            k.copy_values(self.header, values, targets, head, last, counts)
+            values = np.where(targets > 0, targets, values)
+        total = int(counts.sum())
+        index, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        k.spread_values(values, counts, head, last, index, rows)
+        return index, rows, buffer
+
+    def offer(self, codes: Codes, packed: PackedRows, first: Any, last: Any, least: int, longest: int) -> int:
+        """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were
+        taken.
+        """
+        starts = packed.offsets[first]
+        lengths = packed.offsets[last] - starts
+        values = np.ascontiguousarray(starts + address_of(packed.buffer))
+        taken = int(self._kernels.admit(self.header, codes, values, np.ascontiguousarray(lengths), least, longest))
+        self._age()
+        return taken
+
+    def offer_absent(self, codes: Codes, least: int) -> int:
+        """Remember keys that the master does not hold."""
+        nothing = np.zeros(len(codes), np.int64)
+        return int(self._kernels.admit(self.header, codes, nothing, nothing, least, 0))
+
+    def discard(self, codes: Codes) -> int:
+        """Drop keys that changed in the master."""
+        return int(self._kernels.discard(self.header, codes))
+
+    def limit(self, cells: int) -> None:
+        """Use at most this many cells; memory beyond goes back to the system."""
+        k, h = self._kernels, self.header
+        cells = max(_LEAST_CELLS, min(int(h[k.CELLS]), cells))
+        if cells < h[k.TOP]:
+            k.limit_cells(h, cells)
+            if isinstance(self._memory, mmap.mmap):
+                page = mmap.PAGESIZE
+                start = -(-int(h[k.CELLS_AT] + cells * h[k.CELL_BYTES]) // page) * page
+                if start < len(self._memory):
+                    self._memory.madvise(mmap.MADV_DONTNEED, start, len(self._memory) - start)
+        h[k.LIMIT] = cells
+
+    def limit_bytes(self, size: int) -> None:
+        """Keep `used_bytes` within a size."""
+        k, h = self._kernels, self.header
+        self.limit(int((size - h[k.CELLS_AT]) // h[k.CELL_BYTES]))
+
+    @property
+    def arrivals_counted(self) -> int:
+        """Arrivals that the present counts stand for."""
+        return int(self.header[self._kernels.COUNTED])
+
+    def _age(self) -> None:
+        k, h = self._kernels, self.header
+        if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
+            k.halve(h)
+
+    def check(self) -> None:
+        """Every entry is found where it should be; live, chained and free cells add up."""
+        k, h = self._kernels, self.header
+        found = np.zeros(4, np.int64)
+        k.check_structure(h, found)
+        live, held, free, lost = found.tolist()
+        if live != h[k.LIVE] or free != h[k.FREE_COUNT] or lost or held + free != h[k.TOP]:
+            raise InvariantError(
+                f"tuple cache: {live} live entries found, {int(h[k.LIVE])} counted; {free} free cells found, "
+                f"{int(h[k.FREE_COUNT])} counted; {held} held, {int(h[k.TOP])} in use; {lost} not reachable"
+            )
+
+
+def cell_bytes(store: MasterStore, layout: RowLayout, *, simple: bool) -> int:
+    """The size of a cell: exact for rows of fixed width, else what a key's rows take on average."""
+    from semistream.kernels import cache as kernels
+
+    if simple:
+        return int(kernels.SIMPLE_VALUE_AT + layout.head)
+    variable = int((layout.widths == 0).sum())
+    all_variable = max(1, int((store.layout.widths == 0).sum()))
+    text = max(0.0, store.row_bytes - 12 - store.layout.head) * variable / all_variable
+    bases = [entry for entry in store.manifest.segments if entry.role == "base"]
+    keys, rows = max(1, sum(entry.keys for entry in bases)), max(1, sum(entry.rows for entry in bases))
+    group = (layout.head + text) * rows / keys
+    return int(kernels.CHAIN_VALUE_AT) + max(16, min(int(group * 1.1) + 1, store.page_bytes))

@@ -1,0 +1,390 @@
+"""SWEEP: hot keys from memory at once, all others gathered and met by one sweep over the pages they need.
+
+Idea
+    1. Every batch probes the cache H_R, vectorised; hits leave at once.
+    2. Misses wait in the window. When it is full, its deadline has passed (every batch looks, with rows or without) or
+       the input ends, their distinct keys are sorted by page and read by a plan: a gap is read through when its bytes
+       cost less than a new request, several requests are in flight, the next chunk loads while this one is joined.
+       Few misses make point reads, many one sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
+    3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves
+       more window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must
+       go for it.
+    4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
+       by a Bloom filter of the master's keys.
+
+Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
+    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share begins
+    where the cost model has it for a Zipf stream, since a large window is swept too seldom to find it by trying, and
+    follows the marginal gain, from the counts of the last sweep (see `_balance`).
+
+The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
+    one miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window
+    m·r·e/W, where e is the elasticity of r: near 0 for point reads (a miss costs the same however many wait), 1 for a
+    scan. Hence cache key j when f_j·span·v_S·(c + r) > e·r·v_R, with span the arrivals between two sweeps. For e = 1
+    and c = 0 this is MOIJ's rule; its factor 2 is not needed here, since all rows of a sweep wait for the same moment.
+
+New: no published semi-stream join counts every arrival for admission, nor moves between point reads and a scan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
+from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.groups import Waiting
+from semistream.joins.output import MOST_ROWS, Output, pieces
+from semistream.joins.sweep.balance import Balance
+from semistream.joins.sweep.cache import TupleCache, cell_bytes
+from semistream.joins.sweep.division import Division, output_row_bytes
+from semistream.joins.sweep.split import predict_sweep
+from semistream.joins.window import Window, charge, row_charge
+from semistream.keys import Codes
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
+from semistream.rows import Projection
+from semistream.stores.paged.reading import PageReader
+from semistream.stores.paged.store import PLAN_BYTES
+
+_ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
+_FILTER_SHARE = 0.15  # of the budget at most
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """What can be set; the defaults suit most streams."""
+
+    wait_seconds: float = WAIT_SECONDS
+    cache_share: float = 0.9  # at most, and from the start where it does not adapt
+    adapt: bool = True
+    reads_in_flight: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cache_share < 1:
+            raise ArgumentError(f"cache_share={self.cache_share} must be at least 0 and below 1")
+        check_wait_seconds(self.wait_seconds)
+        if not 1 <= self.reads_in_flight <= 16:
+            raise ArgumentError(f"reads_in_flight={self.reads_in_flight} must be from 1 to 16")
+
+
+class SweepJoin(Join):
+    """Cache, window and planned sweeps; see the module."""
+
+    name = "sweep"
+    idea = "hot keys from memory, all others by planned sweeps over the pages they need"
+    settings_type = SweepSettings
+
+    def __init__(
+        self,
+        store: Any,
+        plan: JoinPlan,
+        budget: Budget,
+        settings: SweepSettings | None = None,
+        *,
+        cache: TupleCache | None = None,
+        division: Division | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(store, plan, budget)
+        self.settings = settings or SweepSettings()
+        self.projection = Projection(store.layout, plan.needed)
+        self.simple = store.unique and self.projection.target.fixed
+        parts = division or Division.of(store, plan, budget.total, self.settings.cache_share)
+        self.parts = parts
+        budget.require("index", store.index_bytes)
+        budget.require("buffer", parts.buffer)
+        budget.require("plan", parts.plan)
+        budget.require("output", parts.output)
+        budget.require("one waiting row", row_charge(plan.stream))
+        budget.release("one waiting row")
+        self._cell_bytes = cell_bytes(store, self.projection.target, simple=self.simple)
+        self.cache = cache
+        self._shared = cache is not None
+        self._room = budget.free  # for cache and window together
+        if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
+            self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
+        own = None if self._shared else self.cache
+        chosen = self.settings
+        self.balance = Balance(
+            store, plan, parts, own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
+        )
+        self.window = Window(plan.stream)
+        self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
+        self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
+        row = output_row_bytes(store, plan)
+        most_rows = max(1, min(MOST_ROWS, parts.output // row))
+        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=store.unique)
+        # Cached rows of one piece, copied by the probe; part of the output's bytes.
+        copied = self.output.most_rows * self.projection.target.head
+        self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
+        self._clock = clock
+        self._filter: npt.NDArray[np.uint64] | None = None
+        self._swept_at = 0
+
+    # -- the flow --------------------------------------------------------------------------------------------------
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in pieces(batch, self.output.most_rows, self.plan.stream):
+                yield from self._arrive(piece)
+            if batch.num_rows == 0 and self.due() <= 0:
+                yield from self._sweep(full=True)
+        yield from self._sweep(full=False)
+
+    def due(self) -> float:
+        """See `Join.due`."""
+        since = self.window.since
+        return math.inf if since is None else since + self.settings.wait_seconds - self._clock()
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self.window.take()
+
+    @property
+    def window_limit(self) -> int:
+        """Bytes that the window may take now."""
+        if self._shared:
+            return self.parts.window
+        return self._room - self._filter_bytes - self.balance.limit
+
+    def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
+        plan, stats = self.plan, self.stats
+        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+        stats.rows_in += stream.num_rows
+        made: list[pa.RecordBatch] = []
+        values = np.zeros(len(codes), np.int64)
+        values[~valid] = 1
+        if self.cache is not None:
+            with self.cache.reading() as usable:
+                if usable:
+                    values, hits = self.cache.probe(codes, valid, self._cached_rows)
+                    stats.hits += hits
+                    made = self._hits(stream, codes, values)
+        if self._filter is not None:
+            self._drop_absent(codes, values)
+        missing = np.flatnonzero(values == 0)
+        stats.misses += len(missing)
+        yield from made
+        if len(missing) < len(values):
+            settled = np.flatnonzero(values != 0)
+            rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
+            matched = values[settled] > 1
+            if self._emits_nothing(matched):
+                stats.matched += len(matched)
+            else:
+                yield from self.output.settled(rows, matched)
+        yield from self._wait(stream, codes, missing)
+        if self.due() <= 0:
+            yield from self._sweep(full=True)
+
+    def _wait(self, stream: pa.RecordBatch, codes: Codes, missing: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """Let misses wait, as many at a time as the window has room for; sweep whenever it is full."""
+        row = charge(stream) / stream.num_rows
+        while len(missing):
+            room = self.window_limit - self.window.bytes
+            count = max(1, min(len(missing), int(room / row)))
+            while True:
+                rows = stream if count == stream.num_rows else stream.take(pa.array(missing[:count]))
+                if charge(rows) <= room or count == 1:
+                    break
+                count //= 2  # text may be longer than the average
+            if charge(rows) <= room:
+                self.window.add(rows, codes[missing[:count]], self._clock())
+                missing = missing[count:]
+                self._note_peak()
+            elif self.window.rows == 0:
+                raise MemoryBudgetError(
+                    f"one row of the stream takes {charge(rows):,} bytes while it waits, the window has "
+                    f"{self.window_limit:,}; give at least {self.budget.total + charge(rows):,} bytes of memory"
+                )
+            if len(missing):
+                yield from self._sweep(full=True)
+
+    def _emits_nothing(self, matched: npt.NDArray[np.bool_]) -> bool:
+        return self.plan.how in ("left", "inner") and bool(matched.all())
+
+    def _hits(self, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
+        """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
+        if self.output.sure and not self.output.wants_rows:
+            return []
+        if self.simple and self.output.sure:
+            hit = values > 1
+            if hit.all():
+                return [self.output.pairs(stream, None, codes, values)]
+            left = np.flatnonzero(hit)
+            return [self.output.pairs(stream, left, codes[left], values[left])] if len(left) else []
+        assert self.cache is not None
+        hit_rows = np.flatnonzero(values > 1)
+        if len(hit_rows) == 0:
+            return []
+        if self.simple:
+            index, rows, kept = np.arange(len(hit_rows)), values[hit_rows], None
+        else:
+            index, rows, kept = self.cache.spread(values[hit_rows])
+        left = hit_rows[index]
+        if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
+            values[np.setdiff1d(hit_rows, left)] = 0
+        if not self.output.sure:
+            same = self.output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
+            found = np.zeros(len(values), np.bool_)
+            found[left[same]] = True
+            values[left[~found[left]]] = 1  # the cached group has this code, but no match
+            left, rows = left[same], rows[same]
+        made = []
+        if self.output.wants_rows:
+            for start in range(0, len(left), self.output.most_rows):
+                some = slice(start, start + self.output.most_rows)
+                made.append(self.output.pairs(stream, left[some], codes[left[some]], rows[some]))
+        del kept
+        return made
+
+    def _drop_absent(self, codes: Codes, values: npt.NDArray[np.int64]) -> None:
+        from semistream.kernels.bloom import bloom_test
+
+        asked = np.flatnonzero(values == 0)
+        maybe = np.empty(len(asked), np.bool_)
+        bloom_test(self._filter, codes[asked], maybe)
+        absent = asked[~maybe]
+        if len(absent):
+            values[absent[~self.store.in_deltas(codes[absent])]] = 1
+
+    def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
+        """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
+        if self.window.rows == 0:
+            return
+        used = self.window.bytes
+        stream, codes = self.window.take()
+        waiting, rows = Waiting(stream, codes), len(codes)
+        del codes
+        before = self.reader.counters.requests, self.reader.counters.bytes, self.reader.counters.pages
+        whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
+        present = np.zeros(len(waiting.codes), np.bool_)
+        least = self._least_frequency() if full else 0
+        most = self.parts.plan // PLAN_BYTES
+        for index, packed in self.store.collect(
+            waiting.codes, self.reader, self.projection, self._staging, most, whole
+        ):
+            yield from waiting.pair(index, packed.addresses, self.output)
+            present[index] = True
+            self._offer(waiting.codes, index, packed, whole, least)
+        self._offer_absent(waiting.codes[~present], least)
+        filled = used >= self.window_limit // 2
+        self._learn(before, rows, len(present), int((~present).sum()), filled=filled, full=full)
+        yield from self.output.settled(stream, waiting.matched)
+
+    # -- step 3: what to keep ----------------------------------------------------------------------------------------
+
+    def _least_frequency(self) -> int:
+        """The corrected inequality as a count: keys seen less often than this are not worth their bytes."""
+        if self.cache is None:
+            return 0
+        span = max(1, self.stats.rows_in - self._swept_at)
+        waiting_bytes = span * row_charge(self.plan.stream)
+        least = int(min(255, self.balance.elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
+        return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
+
+    def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
+        if self.cache is None or len(index) == 0:
+            return
+        first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
+        last = np.append(first[1:], len(index))
+        groups = index[first]
+        if not whole[groups].all():
+            keep = whole[groups]
+            first, last, groups = first[keep], last[keep], groups[keep]
+        with self.cache.writing() as usable:
+            if usable:
+                self.cache.offer(codes[groups], packed, first, last, least, self.store.page_bytes)
+
+    def _offer_absent(self, codes: Codes, least: int) -> None:
+        # An absent key is remembered only from its second arrival on: most are seen once and would crowd out real rows.
+        if self.cache is not None and len(codes):
+            with self.cache.writing() as usable:
+                if usable:
+                    self.cache.offer_absent(codes, max(2, least))
+
+    def _learn(
+        self, before: tuple[int, int, int], misses: int, keys: int, absent: int, *, filled: bool, full: bool
+    ) -> None:
+        """Count the reads, load the filter when many keys were absent, move the split between cache and window.
+
+        Not ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
+        """
+        counters, stats, store = self.reader.counters, self.stats, self.store
+        stats.sweeps += 1
+        stats.count_reads(counters)
+        seconds = store.device.seconds(counters.requests - before[0], counters.bytes - before[1])
+        arrivals = stats.rows_in - self._swept_at
+        self._swept_at = stats.rows_in
+        density = (counters.pages - before[2]) / max(1, store.pages)
+        read_seconds = seconds / max(1, misses)
+        self.balance.learn(density, read_seconds, filled=filled)
+        if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
+            self._load_filter()
+        if self.cache is not None and not self._shared:
+            stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+            if full:
+                self.balance.move(misses / max(1, arrivals), read_seconds, self._filter_bytes)
+        self._note_peak()
+
+    @property
+    def _filter_bytes(self) -> int:
+        return self._filter.nbytes if self._filter is not None else 0
+
+    def _load_filter(self) -> None:
+        size = self.store.bloom_bytes
+        if 0 < size <= _FILTER_SHARE * self.budget.total and size < self.window_limit // 2:
+            self._filter = self.store.bloom()
+
+    def _note_peak(self) -> None:
+        """Measure what is really held now."""
+        parts = self.parts
+        now = self.store.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
+        if self.cache is not None and not self._shared:
+            now += self.cache.used_bytes
+        now += self._filter_bytes
+        self.stats.peak_bytes = max(self.stats.peak_bytes, now)
+
+    # -- what every join has -------------------------------------------------------------------------------------------
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self.output.unmatched_sample
+
+    def check(self) -> None:
+        """Accounting, the cache's structure, an empty window, and the budget kept."""
+        super().check()
+        if self.cache is not None:
+            with self.cache.reading() as usable:
+                if usable:
+                    self.cache.check()
+        if self.window.rows:
+            raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
+        if self.stats.peak_bytes > self.budget.total:
+            raise InvariantError(
+                f"sweep: peak of {self.stats.peak_bytes:,} bytes over a budget of {self.budget.total:,}"
+            )
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        waiting = row_charge(plan.stream)
+        return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + output_row_bytes(store, plan) + waiting)
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """See `predict_sweep`."""
+        return predict_sweep(store, plan, memory_bytes, profile, settings or SweepSettings())

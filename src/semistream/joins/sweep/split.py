@@ -1,0 +1,202 @@
+"""Where `sweep` draws the line between cache and window, and what its cost model makes of that.
+
+A byte more of cache saves misses, a byte more of window lets the others share pages; the split goes to where both save
+as much.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from semistream.joins.contract import Prediction, Profile
+from semistream.joins.costs import Master, Swept, gap_pages, swept
+from semistream.joins.output import MOST_ROWS
+from semistream.joins.popularity import Popularity
+from semistream.joins.sweep.cache import TupleCache, cell_bytes
+from semistream.joins.sweep.division import Division, output_row_bytes
+from semistream.joins.window import row_charge, waiting_bytes
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Projection
+from semistream.stores.paged.store import PLAN_BYTES
+
+MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
+_LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
+# What a cache costs a row of the stream: admitting rows, cutting pieces into hits and misses (1 M rows out of the page
+# cache, 10 %, skews 0 and 0.5: hits of 0.09 lost a fifth of the rate, 0.31 neither lost nor gained).
+_KEEP_SECONDS = 0.13e-6
+_LITTLE = 1.05
+_TRIED, _CLOSER = 16, 2
+_STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
+_LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
+_HARDLY = 0.9  # of the window: filled less, it is worth a word
+_GATHER_SECONDS = 0.17e-6  # a row of the stream until it has left or waits (5.8 M rows/s, R of 100 M rows, skew 1)
+_NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the processor's own caches
+_ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
+
+
+def elasticity(density: float, read_seconds: float, store: Any, longest_request: int) -> float:
+    """By how much the cost of a miss falls when the window grows by a little: the more is shared, the more.
+
+    ``density`` is the touched share of all pages, ``read_seconds`` what reading costs a miss. A sweep that reads
+    through its gaps costs the same however many wait, although it touches few pages.
+    """
+    pages = max(1, store.pages)
+    if density <= 0 or read_seconds <= 0:
+        return 0.0
+    touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
+
+    def cost(keys: float) -> float:
+        return Swept.of(keys, pages, gap_pages(store), longest_request).seconds(store.device, store.page_bytes)
+
+    slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
+    return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
+
+
+def request_pages(store: Any, buffer: int) -> int:
+    """Pages of the longest request of a sweep: one half of the reader's buffer loads, the other is used."""
+    half = max(1, buffer // 4 // store.page_bytes)
+    return min(Master.of(store, buffer // 2).request_pages, half)
+
+
+def cache_share(miss_ratio: float, elastic: float, cached: float, keys: float) -> float:
+    """The cache's share of what both have: cells : window = s : m·e, with m the miss ratio and e the elasticity.
+
+    s is what hits gain when the cache of C keys grows by a factor of 2.718: C^(1-z)/H_N(z) on a Zipf stream over N
+    keys, with the exponent z at which C keys have as many hits as were seen.
+    """
+    keys = max(1.0, keys)
+    cached = min(max(1.0, cached), keys)
+    low, high = 0.0, _STEEPEST
+    for _ in range(_HALVINGS):
+        skew = (low + high) / 2
+        below = _harmonic(cached, skew) < (1 - miss_ratio) * _harmonic(keys, skew)
+        low, high = (skew, high) if below else (low, skew)
+    gain = cached ** (1 - low) / _harmonic(keys, low)
+    return gain / max(1e-12, gain + miss_ratio * elastic)
+
+
+def _harmonic(keys: float, skew: float) -> float:
+    """The sum of k^-skew over so many keys, by Euler and Maclaurin."""
+    log = math.log(keys)
+    integral = math.expm1((1 - skew) * log) / (1 - skew) if abs(1 - skew) > 1e-9 else log
+    return integral + (1 + math.exp(-skew * log)) / 2 + skew / 12
+
+
+def worth_keeping(hits: float, read_seconds: float) -> bool:
+    """Does a cache with so many hits save more than it costs, where a miss would have to be read?"""
+    return hits * (MISS_SECONDS + read_seconds) >= _KEEP_SECONDS
+
+
+def window_floor(room: int, row: int) -> int:
+    """The least that is left for the window."""
+    return min(room // 2, max(row * 64, int(room * _LEAST_WINDOW)))
+
+
+def cache_bounds(room: int, floor: int) -> tuple[int, int]:
+    """The least and the most that the cache may get."""
+    return int(room * _LEAST_CACHE), room - floor
+
+
+@dataclass(frozen=True)
+class At:
+    """A split, and what follows from it on a Zipf stream."""
+
+    cached: float  # keys
+    hits: float
+    far: float  # share of the stream that waits for memory: for a cached row, or to have its own admitted
+    window: float  # rows in it when it is swept
+    filled: float  # the share of the window that they are
+    waiting: float  # keys in it
+    read: Swept  # by its sweep
+    read_seconds: float  # for a miss
+
+
+class Split:
+    """What the two sides of a budget are worth, for a Zipf stream of some exponent whose rows may wait so long."""
+
+    def __init__(
+        self, store: Any, plan: JoinPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
+    ) -> None:
+        layout = Projection(store.layout, plan.needed).target
+        self._cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
+        self._store, self._parts, self._skew, self._wait_seconds = store, parts, skew, wait_seconds
+        self._master = replace(Master.of(store, parts.buffer // 2), request_pages=request_pages(store, parts.buffer))
+        self._popularity = Popularity(self._master.keys, skew)
+        self._near = self._popularity.head(_NEAR_BYTES / self._cell / self._master.rows_per_key)
+        self._row, self._waiting = row_charge(plan.stream), waiting_bytes(plan.stream)
+        self.room = parts.cache + parts.window
+        self.has_cache = TupleCache.holds_anything(parts.cache, self._cell)
+        # The cache's tables are made for the most it may get, and stay when it shrinks.
+        self.tables = TupleCache.geometry(parts.cache, self._cell)["cells_at"] if self.has_cache else parts.cache
+
+    def at(self, cache: float) -> At:
+        """With so many bytes for the cache."""
+        master = self._master
+        cached = min(float(master.keys), max(0.0, (cache - self.tables) / self._cell) / master.rows_per_key)
+        best = 1.0 if cached >= master.keys else self._popularity.head(cached)
+        hits = best * (1 - _LOST * (1 - best)) if self._skew else best
+        far = 1 - min(hits, self._near) if cached else 0.0
+        whole = max(1.0, (self.room - cache) / self._waiting)
+        gathered = (1 - hits) * self._wait_seconds / _GATHER_SECONDS if hits < 1 else whole  # before the deadline
+        window = max(1.0, min(gathered, whole))
+        others = self._popularity.without(min(cached, master.keys - 1.0))
+        waiting = others.distinct(window)
+        read = swept(waiting, master, gap_pages(self._store))
+        seconds = read.seconds(self._store.device, self._store.page_bytes)
+        return At(cached, hits, far, window, window / whole, waiting, read, seconds / window)
+
+    def rest(self) -> float:
+        """Where the split should come to rest: the cache's bytes at the least cost."""
+        most = float(self._parts.cache)
+        if not self.has_cache:
+            return most
+        least, highest = cache_bounds(self.room, window_floor(self.room, self._row))
+        low, high = min(max(float(least), self.tables), most), min(float(highest), most)
+        best = low
+        for _ in range(_CLOSER):  # there may be two valleys, so the whole range is looked at first
+            tried = np.linspace(low, max(low, high), _TRIED)
+            best = float(tried[int(np.argmin([self.seconds(cache) for cache in tried]))])
+            step = (high - low) / (_TRIED - 1)
+            low, high = max(low, best - step), min(high, best + step)
+        return min(best, min(self.tables, most), key=self.seconds)  # or closed: only its tables stay
+
+    def seconds(self, cache: float) -> float:
+        """What a stream tuple costs with so many bytes for the cache, as far as the split can change it."""
+        then = self.at(cache)
+        return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
+
+
+def predict_sweep(store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any) -> Prediction:
+    """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
+    parts = Division.of(store, plan, memory_bytes, settings.cache_share)
+    split = Split(store, plan, parts, profile.skew, settings.wait_seconds)
+    cache = split.rest() if settings.adapt else float(parts.cache)
+    then = split.at(cache)
+    shown = {
+        "index": parts.index,
+        "read buffer": parts.buffer + parts.plan,
+        "output": parts.output,
+        "cache": int(cache),
+        "window": split.room - int(cache),
+    }
+    tuples, requests = then.window / max(1e-9, 1 - then.hits), then.read.requests
+    words = f"for a Zipf stream of exponent {profile.skew:g}"
+    if then.filled < _HARDLY:
+        words += f"; a deadline of {settings.wait_seconds:g} s leaves the window {1 - then.filled:.0%} empty"
+    piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
+    rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))  # a sweep plans its reads for some keys at a time
+    rows = 1 / (1 / piece + _ROUND * (1 + rounds) / tuples)
+    return Prediction(
+        then.hits,
+        tuples / requests,
+        then.read.pages / requests,
+        shown,
+        words,
+        piece_rows=max(1, int(rows)),
+        gap_pages=then.read.gaps / requests,
+        far_ratio=then.far,
+    )

@@ -1,0 +1,165 @@
+"""The whole master in memory: the oracle of the tests, and the upper bound of what a join can do.
+
+Idea: all needed columns as one Arrow table in code order; a batch is looked up by binary search.
+Budget: the table, and nothing else; a master that does not fit is refused with the bytes it would need.
+It shares no cache, window or page code with the other joins beyond reading the store once, which is why they are
+compared with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.budget import Budget
+from semistream.errors import MemoryBudgetError
+from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.matching import matching
+from semistream.joins.output import MOST_ROWS, pieces, status_column
+from semistream.lookup.bind import JoinPlan
+from semistream.rows import Projection
+
+Hold = Callable[[Callable[[], pa.Table]], pa.Table]
+_CODE = "\0code"  # no column of a master is called so
+
+
+class ReferenceJoin(Join):
+    """The whole master in memory, looked up by binary search."""
+
+    name = "reference"
+    idea = "the whole master in memory"
+
+    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, hold: Hold | None = None) -> None:
+        """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
+        super().__init__(store, plan, budget)
+        need = self.least_bytes(store, plan)
+        if need > budget.total:
+            raise MemoryBudgetError(
+                f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
+                "give more memory or use algorithm='sweep'"
+            )
+        self.table = hold(self._load) if hold else self._load()
+        self.codes = self.table.column(_CODE).combine_chunks().to_numpy()
+        self.budget.require("table", self.table.nbytes)
+        self.stats.cached_rows = self.table.num_rows
+        self.stats.cached_bytes = self.table.nbytes
+        self.stats.peak_bytes = self.budget.peak
+        self._sample: list[object] = []
+
+    def _load(self) -> pa.Table:
+        from semistream.stores.paged.reading import PageReader
+
+        columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
+        reader = PageReader(self.store)
+        codes, batches = [], []
+        for chunk, rows in self.store.scan_rows(reader):
+            codes.append(chunk)
+            batches.append(self.store.to_batch(chunk, rows, columns))
+        schema = pa.schema([self.store.schema.field(name) for name in columns])
+        joined = np.concatenate(codes) if codes else np.empty(0, np.uint64)
+        if columns:
+            table = pa.Table.from_batches(batches, schema).append_column(_CODE, pa.array(joined))
+        else:
+            table = pa.table({_CODE: joined})
+        self.stats.count_reads(reader.counters)
+        if len(self.store.manifest.segments) > 1 and len(joined):
+            table = table.take(pa.array(np.argsort(joined, kind="stable")))
+        return table.combine_chunks()
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in pieces(batch, MOST_ROWS, self.plan.stream):
+                yield from self._join_piece(piece)
+
+    def _join_piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plan, stats = self.plan, self.stats
+        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+        # In order of their codes, searches of neighbours meet in the processor's cache.
+        order = np.argsort(codes)
+        first, last = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        first[order] = np.searchsorted(self.codes, codes[order], "left")
+        last[order] = np.searchsorted(self.codes, codes[order], "right")
+        count = np.where(valid, last - first, 0)
+        stats.rows_in += stream.num_rows
+        stats.hits += stream.num_rows
+        matched = np.zeros(stream.num_rows, np.bool_)
+        ends = np.cumsum(count)
+        start = 0
+        while start < stream.num_rows:  # a bounded number of pairs at a time, at least one stream row
+            base = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, base + MOST_ROWS, "right")))
+            yield from self._pairs(stream, np.arange(start, end), first, count, matched)
+            start = end
+        stats.matched += int(matched.sum())
+        stats.unmatched += int((~matched).sum())
+        if len(self._sample) < 5 and not matched.all():
+            keys = [stream.column(n).take(pa.array(np.flatnonzero(~matched)[:5])).to_pylist() for n in plan.asked]
+            self._sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
+        yield from self._without_match(stream, matched)
+
+    def _pairs(
+        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any
+    ) -> Iterator[pa.RecordBatch]:
+        left = np.repeat(some, count[some])
+        within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
+        right = first[left] + within
+        plan = self.plan
+        if (plan.compares or plan.multiple != "all") and len(left):
+            same = matching(plan, stream, left, matched[left], lambda name: self._taken(name, right))
+            left, right = left[same], right[same]
+        matched[left] = True
+        if plan.how not in ("left", "inner"):
+            return
+        for start in range(0, len(left), MOST_ROWS):  # one stream row may have more matches than a batch holds
+            some = slice(start, start + MOST_ROWS)
+            taken = [column.take(pa.array(left[some])) for column in stream.columns]
+            added = [self._taken(name, right[some]) for name in plan.columns]
+            if plan.status is not None:
+                added.append(status_column(np.ones(len(left[some]), np.bool_)))
+            self.stats.rows_out += len(left[some])
+            yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
+
+    def _taken(self, name: str, rows: Any) -> pa.Array:
+        return self.table.column(name).combine_chunks().take(pa.array(rows))
+
+    def _without_match(self, stream: pa.RecordBatch, matched: Any) -> Iterator[pa.RecordBatch]:
+        plan = self.plan
+        wanted = {"semi": matched, "anti": ~matched, "left": ~matched}.get(plan.how)
+        if wanted is None or not wanted.any():
+            return
+        rows = stream.filter(pa.array(wanted))
+        self.stats.rows_out += rows.num_rows
+        if plan.how == "left":
+            added = []
+            for name in plan.names:
+                kind = plan.output.field(name).type
+                added.append(pa.array([plan.defaults.get(name)] * rows.num_rows, kind))
+            if plan.status is not None:
+                added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
+            rows = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=plan.output)
+        yield rows
+
+    @property
+    def unmatched_sample(self) -> list[object]:
+        """A few keys that found no match."""
+        return self._sample[:5]
+
+    @classmethod
+    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+        """See `Join.least_bytes`."""
+        target = Projection(store.layout, plan.needed).target
+        text = max(0.0, store.row_bytes - 12 - store.layout.head) if not target.fixed else 0.0
+        decoded = 8 * sum(plan.is_code(name) for name in plan.columns)
+        return int(1.1 * store.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
+
+    @classmethod
+    def predict(
+        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+    ) -> Prediction:
+        """See `Join.predict`."""
+        del memory_bytes, profile, settings
+        return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")

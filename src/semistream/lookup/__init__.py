@@ -1,0 +1,1 @@
+"""One lookup, from what was asked (`spec`) to rows (`run`)."""

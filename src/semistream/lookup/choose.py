@@ -1,0 +1,122 @@
+"""``algorithm="auto"``: the join with the best predicted rate among those that the budget allows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
+from semistream.joins import JOINS
+from semistream.joins.contract import Join, Prediction, Profile
+from semistream.lookup.bind import JoinPlan
+from semistream.planner.rates import Costs, current_costs, default_costs
+
+# Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
+CANDIDATES = tuple(name for name in JOINS if name not in ("inl", "pcsrj", "partition"))
+# `sweep` keeps its cache between the tasks of Spark, the papers' joins do not.
+SPARK_CANDIDATES = ("reference", "sweep")
+_ADVANTAGE = 1.25  # another join must promise so much more than `sweep`: models err
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The algorithm chosen and why; its model is asked only by those who want to know what it predicts."""
+
+    join: type[Join]
+    reason: str
+    store: Any
+    plan: JoinPlan
+    memory_bytes: int
+    profile: Profile
+    costs: Costs | None = None
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What the model counts."""
+        return self.join.predict(self.store, self.plan, self.memory_bytes, self.profile)
+
+    @cached_property
+    def rows_per_second(self) -> float:
+        """The rate of a core that follows; not a number for a join that was never calibrated."""
+        costs = self.costs or _costs()
+        known = self.join.name in costs.joins
+        return costs.rate(self.join.name, self.prediction, self.store) if known else math.nan
+
+
+def choose_algorithm(
+    algorithm: str,
+    store: Any,
+    plan: JoinPlan,
+    memory_bytes: int,
+    *,
+    copies: int = 1,
+    profile: Profile | None = None,
+    candidates: Sequence[str] = CANDIDATES,
+    costs: Costs | None = None,
+) -> Choice:
+    """Resolve ``algorithm``; with "auto", a master that takes less than half of the budget is simply held whole.
+
+    ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
+    """
+    choose("algorithm", algorithm, ("auto", *JOINS))
+    able = [name for name, kind in JOINS.items() if _suits(kind, plan)]
+    if algorithm not in ("auto", *able):
+        what = "join on a condition" if plan.condition is not None else "keep the stream's order"
+        raise ArgumentError(f"algorithm={algorithm!r} cannot {what}; these can: {', '.join(able)}")
+
+    def choice(name: str, reason: str = "") -> Choice:
+        return Choice(JOINS[name], reason, store, plan, memory_bytes, profile or Profile(), costs)
+
+    if algorithm != "auto":
+        kind = JOINS[algorithm]
+        _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
+        return choice(algorithm, "asked for")
+    whole = JOINS["reference"].least_bytes(store, plan)
+    if "reference" in able and whole <= memory_bytes // 2:
+        reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
+        return choice("reference", reason)
+    names = [name for name in candidates if name in able and name != "reference"] or able[:1]
+    usual = "sweep" if "sweep" in names else names[0]
+    _check_memory(JOINS[usual], store, plan, memory_bytes, copies)
+    fitting = [name for name in names if JOINS[name].least_bytes(store, plan) * copies <= memory_bytes]
+    because = f"the columns needed take about {whole:,} bytes, more than half of {memory_bytes:,}"
+    return _best([choice(name) for name in fitting], JOINS[usual], because)
+
+
+def _best(choices: list[Choice], usual: type[Join], because: str) -> Choice:
+    """`sweep`, or what stands first, unless another promises much more."""
+    first = next(choice for choice in choices if choice.join is usual)
+    others = [choice for choice in choices if choice.rows_per_second > _ADVANTAGE * first.rows_per_second]
+    if not others:
+        return replace(first, reason=f"{because}: {usual.idea}")
+    quickest = max(others, key=lambda choice: choice.rows_per_second)
+    more = quickest.rows_per_second / first.rows_per_second
+    return replace(
+        quickest, reason=f"{because}; {more:.1f} times the rate that {usual.name} promises: {quickest.join.idea}"
+    )
+
+
+def _costs() -> Costs:
+    """This machine's; a calibration that cannot be used must not stop a join that only asks which way is quicker."""
+    try:
+        return current_costs()
+    except CalibrationError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return default_costs()
+
+
+def _suits(kind: type[Join], plan: JoinPlan) -> bool:
+    return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
+
+
+def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int, copies: int) -> None:
+    least = kind.least_bytes(store, plan) * copies
+    if least > memory_bytes:
+        raise MemoryBudgetError(
+            f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "
+            f"give more memory, at least {least:,} bytes"
+        )

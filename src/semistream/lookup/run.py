@@ -1,0 +1,231 @@
+"""The embedded engine: join any iterable of Arrow batches with a store, without Spark.
+
+>>> import pyarrow as pa, tempfile
+>>> from semistream import MasterStore, join
+>>> products = pa.table({"id": [1, 2, 3], "price": [1.5, 4.0, 9.5]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id")
+>>> sales = pa.record_batch({"product": [2, 9], "quantity": [5, 1]})
+>>> joined = join([sales], store, on={"product": "id"}, memory="1MB")
+>>> pa.Table.from_batches(joined).sort_by("product").to_pydict()
+{'product': [2, 9], 'quantity': [5, 1], 'price': [4.0, None]}
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from semistream.as_of import VALID_FROM, VALID_TO, AsOf
+from semistream.budget import Budget, parse_bytes
+from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
+from semistream.joins.conditions import Condition
+from semistream.joins.contract import Join
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.choose import choose_algorithm
+from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, in_memory, paced
+from semistream.shedding import Shed
+from semistream.shedding.settings import checked
+from semistream.shedding.shedder import in_front, memory_of
+from semistream.stores import MasterStore
+
+
+def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool = False) -> MasterStore:
+    """A store from itself or its path; an empty master is refused, since nothing could ever match it."""
+    if isinstance(store, str | os.PathLike):
+        store = MasterStore.open(store)
+    if not isinstance(store, MasterStore):
+        raise ArgumentError(f"store={store!r} is not a store; give a MasterStore or the path of one")
+    if store.rows == 0 and not allow_empty:
+        raise EmptyMasterError(
+            f"the master at {store.path} (version {store.version}) is empty, so nothing can match; "
+            "load it first, or give allow_empty=True if that is meant"
+        )
+    return store
+
+
+def make_join(
+    schema: pa.Schema,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str] | None = None,
+    condition: Condition | None = None,
+    ordered: bool = False,
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
+    allow_empty: bool = False,
+    settings: Any = None,
+    shed: Shed | None = None,
+    wait_seconds: float | None = None,
+) -> Join:
+    """The join itself, for those who want its counters or call it for several streams in turn.
+
+    It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
+    leave then; with ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
+    """
+    if wait_seconds is not None:
+        check_wait_seconds(wait_seconds)
+    opened = open_store(store, allow_empty=allow_empty)
+    memory_bytes = parse_bytes(memory, whole=opened.bytes)
+    beside = 0
+    if shed is not None:
+        _check_shed(checked(shed), how, condition)
+        schema = shed.widened(schema)
+        beside = memory_of(shed, memory_bytes)[0]
+    plan = JoinPlan.make(
+        schema,
+        opened.schema,
+        opened.codec,
+        on,
+        how,
+        columns,
+        suffix,
+        defaults,
+        condition=condition,
+        ordered=ordered,
+        as_of=AsOf.asked(as_of, valid_from, valid_to),
+        multiple=multiple,
+        status=status,
+    )
+    budget = Budget(memory_bytes - beside)
+    kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
+    if settings is not None and (kind.settings_type is None or not isinstance(settings, kind.settings_type)):
+        takes = f"a {kind.settings_type.__name__}" if kind.settings_type else "none"
+        raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
+    if wait_seconds is not None and hasattr(kind.settings_type, "wait_seconds"):
+        settings = replace(settings or kind.settings_type(), wait_seconds=wait_seconds)
+    made = cast("Join", kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings))
+    if shed is not None:
+        made.front = in_front(shed, plan, opened, suffix, memory_bytes)
+    return made
+
+
+def _check_shed(shed: Shed, how: str, condition: Condition | None) -> None:
+    if condition is not None:
+        raise ArgumentError(
+            "shed= goes with on=, not with condition=: rows that are shed are joined later by their key"
+        )
+    shed.check_how(how)
+
+
+def join(
+    batches: Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatchReader,
+    store: MasterStore | str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str] | None = None,
+    condition: Condition | None = None,
+    ordered: bool = False,
+    how: str = "left",
+    memory: int | str = "256MB",
+    algorithm: str = "auto",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    as_of: str | None = None,
+    valid_from: str = VALID_FROM,
+    valid_to: str = VALID_TO,
+    multiple: str = "all",
+    status: str | None = None,
+    allow_empty: bool = False,
+    settings: Any = None,
+    shed: Shed | None = None,
+    wait_seconds: float | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Join a stream of batches with a store; output batches come as soon as their rows are known.
+
+    ``memory`` is what the join keeps in total: index, buffers, cache and waiting rows. ``on`` is a column name,
+    several, or {stream column: master column}; or the join is on a ``condition`` (`semistream.joins.conditions`), by
+    an algorithm that scans the master. ``ordered`` keeps the stream's order, where the algorithm can. ``columns`` are
+    the master's columns to add (default: all but the key). ``as_of`` is the stream's column with a moment: of a key's
+    rows only those match with ``valid_from`` <= moment < ``valid_to`` (NULL is no bound). ``multiple`` is for stream
+    rows with several matches: "all" of them, the "first" in the store's order of the key's rows, or an "error".
+    ``status`` names a last column that says "matched" or "unmatched" in a left join. ``shed`` relieves a join whose
+    stream is too fast.
+
+    ``wait_seconds`` is how long a row may wait for others to share a read with when nothing else comes: one second, or
+    what the settings say. So that this holds for a source that blocks, every source but a list, a tuple or a table is
+    read in a thread, one batch each time the join asks for one. With ``math.inf`` it is read in the caller's thread,
+    and rows wait until it goes on.
+    """
+    wait = getattr(settings, "wait_seconds", WAIT_SECONDS) if wait_seconds is None else wait_seconds
+    check_wait_seconds(wait)
+    if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
+        raise ArgumentError(
+            f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"
+        )
+    stream = _of_one_schema(batches.to_batches() if isinstance(batches, pa.Table) else batches)
+    reader = None if in_memory(batches) or wait == math.inf else ThreadReader(stream)
+    try:
+        first = next(stream, None) if reader is None else reader.get(None)
+        if first is None:
+            return iter(())
+        made = make_join(
+            first.schema,
+            store,
+            on=on,
+            condition=condition,
+            ordered=ordered,
+            how=how,
+            memory=memory,
+            algorithm=algorithm,
+            columns=columns,
+            suffix=suffix,
+            defaults=defaults,
+            as_of=as_of,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            multiple=multiple,
+            status=status,
+            allow_empty=allow_empty,
+            settings=settings,
+            shed=shed,
+            wait_seconds=wait_seconds,
+        )
+    except BaseException:
+        if reader is not None:
+            reader.stop()
+        raise
+    if reader is None:
+        return made.join(itertools.chain([first], stream))
+    reader.put_back(first)
+    joined = _joined(made, paced(reader, wait, made.due, first.schema), reader)
+    weakref.finalize(joined, reader.stop)  # a generator that nobody has begun ends nothing itself
+    return joined
+
+
+def _joined(made: Join, batches: Iterator[pa.RecordBatch], reader: ThreadReader) -> Iterator[pa.RecordBatch]:
+    """Join what the thread reads; it ends with the stream, or when the caller leaves."""
+    joined = cast("Generator[pa.RecordBatch, None, None]", made.join(batches))
+    try:
+        for batch in joined:  # noqa: UP028 - with "yield from", the join would be closed before the reader is stopped
+            yield batch
+    finally:
+        reader.stop()
+        joined.close()
+
+
+def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema: pa.Schema | None = None
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, pa.RecordBatch):
+            which = "the first" if number == 0 else f"number {number}"
+            raise ArgumentError(f"batches must be Arrow record batches, {which} is a {type(batch).__name__}")
+        schema = batch.schema if schema is None else schema
+        if not batch.schema.equals(schema):
+            raise SchemaError(f"batch {number} of the stream has schema\n{batch.schema}\nbut the first had\n{schema}")
+        yield batch

@@ -1,0 +1,211 @@
+"""Shed rows on disk: ``batch=N/part-P.parquet`` in a directory, each file complete or not there.
+
+A file is written under another name, synced and renamed. In its metadata it says all that is needed to load it later:
+which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed. A checksum of
+the whole file (`_seal`) is verified when it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import itertools
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.errors import SchemaError, SheddingError
+from semistream.lookup.bind import JoinPlan
+from semistream.shedding.seal import check_seal, seal, unsealed
+from semistream.stores.paged.manifest import private, sync_directory
+
+_META = "semistream"
+_SEAL = "semistream-seal"
+_FORMAT = 1
+_BATCH = re.compile(r"batch=(\d+)")
+_PART = re.compile(r"part-(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class ShedPart:
+    """What a file says of itself: the place of its rows in the stream, and the join that they have missed."""
+
+    query: str
+    batch: int
+    part: int
+    source: str  # "join" or "enrich"
+    strategy: str
+    store: str
+    master_version: int
+    on: dict[str, str]
+    how: str
+    columns: list[str]
+    suffix: str | None
+    on_miss: str = "null"
+    ignore_case: bool = False
+    weight: str | None = None
+    defaults: str = ""
+    as_of: list[str] | None = None  # the stream's column, and the master's two
+    multiple: str = "all"
+    status: str | None = None
+    store_id: str = ""
+    digest: int | None = None  # of the master's version; None in files that are older than the ids of stores
+    rows_in: int = 0
+    rows: int = 0
+    path: Path = field(default=Path(), compare=False)
+
+
+def encoded(defaults: Mapping[str, Any], plan: JoinPlan) -> str:
+    """Default values as text, with their types."""
+    if not defaults:
+        return ""
+    columns = {name: pa.array([value], plan.output.field(name).type) for name, value in defaults.items()}
+    batch = pa.record_batch(columns)
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def decoded(defaults: str) -> dict[str, Any]:
+    """Default values from text."""
+    if not defaults:
+        return {}
+    return dict(pa.ipc.open_stream(base64.b64decode(defaults)).read_all().to_pylist()[0])
+
+
+def check_storable(schema: pa.Schema) -> None:
+    """Refuse columns that Parquet cannot hold, before the stream runs."""
+    import pyarrow.parquet as pq
+
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise SchemaError(
+            f"the stream has several columns {twice[0]!r}, and rows that are shed are found again by name; rename or "
+            "drop all but one of them"
+        )
+    for item in schema:
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([item])).close()
+        except (pa.ArrowException, NotImplementedError) as error:
+            raise SchemaError(
+                f"stream column {item.name!r} of type {item.type} cannot be shed, since Parquet cannot hold it "
+                f"({error}); cast it, or leave it out of the stream"
+            ) from error
+
+
+class PartWriter:
+    """One file in the making."""
+
+    def __init__(self, root: Path, about: ShedPart, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        directory = root / f"batch={about.batch}"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.about = about
+        self.path = directory / f"part-{about.part}.parquet"
+        self.rows = self.rows_in = 0
+        self._draft = directory / f".{self.path.name}.{uuid.uuid4().hex[:12]}"
+        self._file = open(self._draft, "x+b", opener=private)  # noqa: SIM115 - closed by publish or close
+        self._writer = pq.ParquetWriter(self._file, schema)
+
+    def add(self, rows: pa.RecordBatch, rows_in: int) -> None:
+        """The rows shed of ``rows_in`` rows that came in."""
+        self.rows += rows.num_rows
+        self.rows_in += rows_in
+        if rows.num_rows:
+            self._writer.write_batch(rows)
+
+    def publish(self) -> None:
+        """Make the file durable and visible. One that is there already must hold the same: it is of a replay."""
+        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
+        del about["path"]
+        self._writer.add_key_value_metadata({_META: json.dumps(about), _SEAL: unsealed()})
+        self._writer.close()
+        self._file.flush()
+        seal(self._file)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if self.path.exists():
+            self._compare()
+        os.rename(self._draft, self.path)  # noqa: PTH104
+        sync_directory(self.path.parent)
+        sync_directory(self.path.parent.parent)
+
+    def _compare(self) -> None:
+        old, new = read_part(self.path), read_part(self._draft)
+        same = (old.query, old.rows_in, old.rows) == (new.query, new.rows_in, new.rows)
+        if same and _same_rows(self.path, self._draft):
+            return
+        raise SheddingError(
+            f"{self.path} is there already and holds other rows (query {old.query}, {old.rows:,} shed of "
+            f"{old.rows_in:,}) than this run would shed (query {new.query}, {new.rows:,} of {new.rows_in:,}). Either "
+            "the directory belongs to another query: reconcile it and give this one its own. Or the batch is replayed "
+            "and its rows come in another order or other partitions (a shuffle before enrich, another number of "
+            f"cores): run it as before; if the warehouse has nothing of batch {new.batch}, delete "
+            f"{self.path.parent} and start again"
+        )
+
+    def close(self) -> None:
+        """Leave nothing half-written behind; after `publish` there is nothing to do."""
+        if not self._file.closed:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+            self._file.close()
+        self._draft.unlink(missing_ok=True)
+
+
+def batches_in(root: Path) -> dict[int, list[Path]]:
+    """The files of each batch, by its number."""
+    found: dict[int, list[Path]] = {}
+    for directory in root.iterdir() if root.is_dir() else ():
+        match = _BATCH.fullmatch(directory.name)
+        if match:
+            parts = [(int(m.group(1)), p) for p in directory.iterdir() if (m := _PART.fullmatch(p.name))]
+            found[int(match.group(1))] = [path for _, path in sorted(parts)]
+    return dict(sorted(found.items()))
+
+
+def read_part(path: Path, *, whole: bool = True) -> ShedPart:
+    """What a file says of itself; without ``whole`` only its footer is read, and the checksum is not verified."""
+    with _readable(path, whole=whole) as file:
+        about = json.loads((file.metadata.metadata or {})[_META.encode()])
+        if about["format"] != _FORMAT:
+            raise SheddingError(f"{path} has format {about['format']}; this semistream reads format {_FORMAT}")
+        del about["format"]
+        return ShedPart(**about, path=path)
+
+
+def read_rows(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a file."""
+    with _readable(path) as file:
+        for batch in file.iter_batches():
+            yield batch.replace_schema_metadata(None)
+
+
+def _same_rows(one: Path, other: Path) -> bool:
+    """Equal bytes of equal batches: NaN is the same as NaN here."""
+    pairs = itertools.zip_longest(read_rows(one), read_rows(other))
+    return all(a is not None and b is not None and a.serialize().equals(b.serialize()) for a, b in pairs)
+
+
+@contextlib.contextmanager
+def _readable(path: Path, *, whole: bool = True) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as bytes_of_file:
+        try:
+            if whole:
+                check_seal(bytes_of_file)
+            with pq.ParquetFile(bytes_of_file) as file:
+                yield file
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise SheddingError(f"{path} is damaged or holds no shed rows ({error}); restore it from a copy") from error

@@ -1,0 +1,136 @@
+"""f_R: how many rows of the master a key has, from the store's own data and within a bound of bytes.
+
+Most masters have one row a key: then the store's filter of keys tells the absent ones (f_R = 0, about 1 % of them are
+taken for present), and nothing else is needed. For others the codes of the store are read once, in order, and the keys
+with more than one row are listed with their counts. Costs: one scan of the master a version; 12 bytes a listed key and
+10 bits a key for the filter in memory. Where that is more than the bound, only the keys with the most rows are listed,
+and all others count as their mean; the filter is left out when it does not fit beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.keys import Codes
+
+_ENTRY_BYTES = 12  # a code and a count
+_LARGEST = np.iinfo(np.uint32).max
+Hold = Callable[[Callable[[], pa.Table]], pa.Table]
+
+
+class RowCounts:
+    """Rows a key, for one version of a store."""
+
+    def __init__(self, store: Any, most_bytes: int, hold: Hold | None = None) -> None:
+        """``hold`` may keep the counts elsewhere, for several processes; it calls what loads them when it has none."""
+        self._store = store
+
+        def load() -> pa.Table:
+            return _load(store, most_bytes)
+
+        table = hold(load) if hold else load()
+        self._keep_alive = table
+        self.codes = _numbers(table, "codes", np.uint64)
+        self.counts = _numbers(table, "counts", np.uint32)
+        self.filter = _numbers(table, "filter", np.uint64)
+        self.rest = float(table.column("rest")[0].as_py())
+        self.nbytes = self.codes.nbytes + self.counts.nbytes + self.filter.nbytes
+
+    def rows(self, codes: Codes) -> npt.NDArray[np.float64]:
+        """How many rows each code has; for codes that are not listed, what such codes have on average."""
+        result = np.full(len(codes), self.rest)
+        if len(self.filter) and len(codes):
+            from semistream.kernels.bloom import bloom_test
+
+            present = np.empty(len(codes), np.bool_)
+            bloom_test(self.filter, np.ascontiguousarray(codes), present)
+            present |= self._store.in_deltas(codes)
+            result[~present] = 0.0
+        if len(self.codes):
+            at = np.searchsorted(self.codes, codes)
+            at[at == len(self.codes)] = 0
+            listed = self.codes[at] == codes
+            result[listed] = self.counts[at[listed]]
+        return result
+
+    def output(
+        self, codes: Codes, valid: npt.NDArray[np.bool_], *, several: bool, leaves: bool
+    ) -> npt.NDArray[np.float64]:
+        """Rows of output that stream rows with these keys will give.
+
+        ``several``: all matches of a row are given, not one; ``leaves``: a row without a match gives none.
+        """
+        found = self.rows(codes)
+        found[~valid] = 0.0
+        if not several:
+            found = np.minimum(found, 1.0)
+        return found if leaves else np.maximum(found, 1.0)
+
+
+def _load(store: Any, most_bytes: int) -> pa.Table:
+    codes, counts, rest = (np.empty(0, np.uint64), np.empty(0, np.uint32), 1.0)
+    if not store.unique:
+        codes, counts, rest = _listed(store, max(1, most_bytes // _ENTRY_BYTES))
+    room = most_bytes - codes.nbytes - counts.nbytes
+    words = store.bloom() if 0 < store.bloom_bytes <= room else np.empty(0, np.uint64)
+    values = {"codes": codes.tobytes(), "counts": counts.tobytes(), "filter": words.tobytes()}
+    columns = {name: pa.array([value], pa.large_binary()) for name, value in values.items()}
+    return pa.table({**columns, "rest": pa.array([rest])})
+
+
+def _listed(store: Any, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float]:
+    """The keys with more than one row, at most ``most`` of them, and the mean rows of all other keys."""
+    from semistream.stores.paged.reading import PageReader
+
+    codes: Codes = np.empty(0, np.uint64)
+    counts: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    keys = 0
+    for some_codes, some_counts in _groups(store, PageReader(store)):
+        keys += len(some_codes)
+        several = some_counts > 1
+        codes = np.concatenate([codes, some_codes[several]])
+        counts = np.concatenate([counts, some_counts[several]])
+        if len(codes) > 2 * most:
+            codes, counts = _largest(codes, counts, most)
+    codes, counts = _largest(codes, counts, most)
+    order = np.argsort(codes)
+    others = keys - len(codes)
+    rest = (store.rows - int(counts.sum())) / others if others else 1.0
+    return codes[order], np.minimum(counts[order], _LARGEST).astype(np.uint32), rest
+
+
+def _groups(store: Any, reader: Any) -> Any:
+    """Every code once, with its number of rows. A code's rows follow each other, possibly over two chunks."""
+    open_code: Codes = np.empty(0, np.uint64)
+    open_count = 0
+    for codes, _ in store.scan_rows(reader):
+        if len(codes) == 0:
+            continue
+        begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+        found = codes[begins]
+        counts = np.diff(np.append(begins, len(codes)))
+        if len(open_code) and found[0] == open_code[0]:
+            counts[0] += open_count
+        elif len(open_code):
+            yield open_code, np.array([open_count])
+        yield found[:-1], counts[:-1]
+        open_code, open_count = found[-1:], int(counts[-1])
+    if len(open_code):
+        yield open_code, np.array([open_count])
+
+
+def _largest(codes: Codes, counts: npt.NDArray[np.int64], most: int) -> tuple[Codes, npt.NDArray[np.int64]]:
+    if len(codes) <= most:
+        return codes, counts
+    best = np.argpartition(counts, len(counts) - most)[len(counts) - most :]
+    return codes[best], counts[best]
+
+
+def _numbers(table: pa.Table, name: str, kind: Any) -> npt.NDArray[Any]:
+    """The numbers in the one cell of a column, without a copy."""
+    return np.frombuffer(table.column(name)[0].as_buffer(), kind)

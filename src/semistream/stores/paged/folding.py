@@ -1,0 +1,130 @@
+"""Folding updates, so that a version has few segments however many updates it saw.
+
+A lookup asks every delta, and every delta is an open file. So an update takes earlier deltas into its own segment once
+there are `MOST_DELTAS`: from the oldest that is not larger than all after it together. What stays apart is then larger
+than all that is newer, so the number of deltas grows with the logarithm of their bytes; and a row that is written again
+comes into a segment at least twice as large as before, so that happens to it a logarithmic number of times (the rule of
+log-structured merge trees). The version that folds lists the codes it changed itself in a section of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from semistream import failpoints
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, StoreError
+from semistream.keys import Codes
+from semistream.stores.paged.building import new_segment, open_and_publish
+from semistream.stores.paged.levels import Level, among
+from semistream.stores.paged.manifest import Manifest, SegmentEntry
+from semistream.stores.paged.publishing import check_newest
+from semistream.stores.paged.reading import PageReader
+from semistream.stores.paged.segment import DATA_AT, SegmentWriter
+from semistream.stores.paged.sorting import Block, sort_blocks
+from semistream.stores.paged.store import MasterStore, Progress
+
+MOST_DELTAS = 8
+_FOLD_MEMORY = "512MB"
+
+
+def fold_from(sizes: Sequence[int], new: int = 0) -> int:
+    """The first of the deltas, oldest first, that an update of ``new`` bytes takes in; their number when none is.
+
+    >>> fold_from([100, 20, 9, 5, 4], 1), fold_from([100, 20, 4, 2], 1), fold_from([5, 4, 3], 9)
+    (2, 4, 0)
+    """
+    first, after = len(sizes), new
+    for number in reversed(range(len(sizes))):
+        if sizes[number] <= after:
+            first = number
+        after += sizes[number]
+    return first
+
+
+def write_delta(
+    store: MasterStore, changed: Codes, blocks: list[Block]
+) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
+    """The delta with these new rows, and with earlier ones if need be; returns it and the segments below it."""
+    deltas = [entry.bytes for entry in store.manifest.segments if entry.role == "delta"]
+    rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
+    new = DATA_AT + -(-rows // store.page_bytes) * store.page_bytes + 8 * len(changed)
+    first = fold_from(deltas, new) if len(deltas) >= MOST_DELTAS else len(deltas)
+    return _write(store, changed, blocks, first, _FOLD_MEMORY)
+
+
+def _write(
+    store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str
+) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
+    segments = store.manifest.segments
+    deltas = [entry for entry in segments if entry.role == "delta"]
+    folded = store.delta_levels()[first:]
+    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes)
+    with writer.removed_on_error():
+        for block in sort_blocks(_all_rows(store, changed, blocks, folded), parse_bytes(memory), store.path):
+            writer.append(block.codes, block.rows, block.lengths)
+        listed = [level.changed for level in folded if level.changed is not None]
+        together = np.unique(np.concatenate([changed, *listed]))
+        entry = writer.finish("delta", together, changed if folded else None)
+    return entry, (*(one for one in segments if one.role == "base"), *deltas[:first])
+
+
+def _all_rows(store: MasterStore, changed: Codes, blocks: list[Block], folded: list[Level]) -> Iterator[Block]:
+    yield from blocks
+    if not folded:
+        return
+    reader = PageReader(store)
+    for level in folded:
+        for codes, rows in store.page_rows(reader, level.first_page, level.first_page + len(level.firsts)):
+            keep = ~among(codes, changed)
+            if keep.any():
+                yield Block.of(codes[keep], store.copy_rows(rows[keep]))
+
+
+def succeed(store: MasterStore, manifest: Manifest, new: list[SegmentEntry]) -> MasterStore:
+    """Publish the next version of a store."""
+    failpoints.reach("store.segment")
+    return open_and_publish(store.path, manifest, [one.file for one in new], direct=store.direct, opened=store.segments)
+
+
+def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterStore:
+    """See `MasterStore.merge_deltas`."""
+    if at_most < 1:
+        raise ArgumentError(f"at_most={at_most}: at least one update must stay")
+    deltas = [entry.bytes for entry in store.manifest.segments if entry.role == "delta"]
+    if len(deltas) <= at_most:
+        return store
+    check_newest(store.manifest, store.path, "merge_deltas")
+    first = min(fold_from(deltas), at_most - 1)
+    entry, below = _write(store, np.empty(0, np.uint64), [], first, memory)
+    return succeed(store, store.manifest.next("merge", segments=(*below, entry)), [entry])
+
+
+def compact(store: MasterStore, memory: int | str, progress: Progress | None) -> MasterStore:
+    """See `MasterStore.compact`."""
+    if all(entry.role == "base" for entry in store.manifest.segments) and len(store.manifest.segments) == 1:
+        return store
+    check_newest(store.manifest, store.path, "compact")
+
+    def blocks() -> Iterator[Block]:
+        seen = 0
+        for codes, rows in store.scan_rows(PageReader(store)):
+            seen += len(codes)
+            if len(codes):
+                yield Block.of(codes, store.copy_rows(rows))
+            if progress is not None:
+                progress("compact", seen, store.rows)
+
+    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes, store.rows)
+    with writer.removed_on_error():
+        for block in sort_blocks(blocks(), parse_bytes(memory), store.path):
+            writer.append(block.codes, block.rows, block.lengths)
+        entry = writer.finish("base")
+    if entry.rows != store.rows:
+        (store.path / entry.file).unlink()
+        raise StoreError(
+            f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
+        )
+    return succeed(store, store.manifest.next("compact", segments=(entry,)), [entry])

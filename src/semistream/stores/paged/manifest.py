@@ -1,0 +1,218 @@
+"""Manifests: what a version of a store consists of.
+
+A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place;
+the link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open
+one version, whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from semistream import failpoints
+from semistream.durable import explained, private, publish_new, sync_directory
+from semistream.errors import (
+    ArgumentError,
+    CorruptStoreError,
+    OtherVersionError,
+    StoreNotFoundError,
+)
+from semistream.stores.paged.listing import Listing, manifest_path
+
+__all__ = [
+    "Manifest",
+    "SegmentEntry",
+    "StoreVersion",
+    "checked_properties",
+    "checksum",
+    "new_id",
+    "private",
+    "publish_new",
+    "sync_directory",
+]
+
+FORMAT = 1
+_ANCESTORS = 64  # versions that others may publish and vacuum while a writer is between its link and its second look
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """One file of pages. ``role`` is "base" or "delta"; bases are disjoint and in key order, deltas override."""
+
+    file: str
+    role: str
+    pages: int
+    rows: int
+    keys: int
+    bytes: int
+    largest_page: int
+    largest_group: int
+    footer_checksum: int
+
+
+@dataclass(frozen=True)
+class StoreVersion:
+    """Which content exactly: a path and a number can come to mean another store, these three cannot."""
+
+    store_id: str
+    number: int
+    digest: int  # of the manifest
+
+    def check(self, found: Manifest, path: Path) -> None:
+        """Refuse a manifest that describes other content."""
+        if found.identity == self:
+            return
+        if found.store_id != self.store_id:
+            what = "is another store: it was removed and built again, or this host has a copy of another one"
+        elif found.version != self.number:
+            what = f"is at version {found.version}"
+        else:
+            what = f"has a version {self.number} with other content: this host has a copy of its own"
+        raise OtherVersionError(
+            f"version {self.number} of {path} was expected (store {self.store_id or 'without an id'}), but what is "
+            f"there {what}. Give every host the same copy of the store, or start again with what is there"
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a store."""
+
+    version: int
+    parent: int | None
+    change: str  # build, upsert, delete, apply (both), properties, merge or compact
+    created: float
+    schema: pa.Schema
+    key: tuple[str, ...]
+    hash_bits: int
+    page_bytes: int
+    rows: int
+    segments: tuple[SegmentEntry, ...]
+    null_keys: int = 0
+    device: dict[str, float] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
+    store_id: str = ""  # random, the same for all versions of a store; empty in those written before there were ids
+    ancestors: str = ""  # the digests of the versions before, the parent's first, as eight hexadecimal digits each
+
+    @cached_property
+    def identity(self) -> StoreVersion:
+        """Which content this is, whatever its path."""
+        return StoreVersion(self.store_id, self.version, checksum(self._body()))
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        body["segments"] = [vars(entry) for entry in self.segments]
+        body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
+        return body
+
+    def next(self, change: str, **changes: Any) -> Manifest:
+        """The manifest after a change."""
+        digest = f"{self.identity.digest:08x}"
+        return replace(
+            self,
+            version=self.version + 1,
+            parent=self.version,
+            change=change,
+            created=time.time(),
+            store_id=self.store_id or new_id(),
+            ancestors=(digest + self.ancestors)[: 8 * _ANCESTORS],
+            **changes,
+        )
+
+    def descends_from(self, other: Manifest) -> bool | None:
+        """Is that version this one or one before it? None when it is too far back to know."""
+        back = self.version - other.version
+        if back <= 0:
+            return self.identity == other.identity
+        digest = self.ancestors[8 * (back - 1) : 8 * back]
+        return digest == f"{other.identity.digest:08x}" if digest else None
+
+    def text(self) -> str:
+        """As it is written."""
+        body = self._body()
+        return json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
+
+    @staticmethod
+    def versions(root: Path) -> list[int]:
+        """The versions that are there, oldest first."""
+        return Listing.of(root).versions
+
+    @staticmethod
+    def load(root: Path, version: int | None = None) -> Manifest:
+        """Read one version, by default the newest."""
+        while True:
+            known = Manifest.versions(root)
+            if not known:
+                raise StoreNotFoundError(
+                    f"there is no semistream store at {root}; make one with MasterStore.build(source, path, key=...) "
+                    "or `semistream build`"
+                )
+            wanted = known[-1] if version is None else version
+            if wanted not in known:
+                raise StoreNotFoundError(f"{root} has no version {wanted}; it has {_listed(known)}")
+            failpoints.reach("store.listed")
+            try:
+                return Manifest.read(root, wanted)
+            except FileNotFoundError as error:
+                if wanted in Manifest.versions(root):  # not removed by a vacuum since
+                    raise CorruptStoreError(f"{manifest_path(root, wanted)} cannot be read: {error}") from error
+
+    @staticmethod
+    def read(root: Path, version: int) -> Manifest:
+        """Read the manifest of a version; a FileNotFoundError when it is gone."""
+        path = manifest_path(root, version)
+        try:
+            with explained("read", path):
+                document = json.loads(path.read_text(encoding="utf-8"))
+            body = document["manifest"]
+            if document["semistream"] != FORMAT:
+                raise CorruptStoreError(
+                    f"{path} has format {document['semistream']}; this semistream reads format {FORMAT}"
+                )
+            if document["crc32"] != checksum(body):
+                raise CorruptStoreError(f"{path} is damaged: its checksum does not fit")
+            if body["version"] != version:
+                raise CorruptStoreError(f"{path} describes version {body['version']}, not {version}: it was renamed")
+            body.pop("columns")
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
+            segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
+            return Manifest(schema=schema, segments=segments, key=tuple(body.pop("key")), **body)
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def new_id() -> str:
+    """An id that no other store has."""
+    return uuid.uuid4().hex
+
+
+def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Properties as they are kept: text to text."""
+    given = dict(properties or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ArgumentError(f"properties: {name!r}: {value!r} is not usable; names and values are texts")
+    return given
+
+
+def checksum(body: dict[str, Any]) -> int:
+    """Of a JSON document, however it is laid out."""
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _listed(versions: list[int]) -> str:
+    if len(versions) > 6:
+        return f"versions {versions[0]} to {versions[-1]}"
+    return "versions " + ", ".join(map(str, versions))

@@ -1,0 +1,300 @@
+"""Reading pages: a plan of few large requests, several in flight, the next chunk loading while this one is used.
+
+Pages are read by ``pread`` into a fixed, page-aligned buffer that is charged to the budget. Through the page cache a
+range is first asked for without waiting (RWF_NOWAIT); what is not cached, and everything with O_DIRECT, is read chunk
+by chunk, several requests at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from semistream.durable import explained
+from semistream.errors import CorruptStoreError
+from semistream.keys import Codes
+from semistream.rows import Addresses, PackedRows, Projection, address_of
+from semistream.stats import ReadCounters
+from semistream.stores.paged.segment import DATA_AT, Segment
+
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore
+
+Pages = npt.NDArray[np.int64]
+LONGEST_REQUEST = 256 * 1024  # stays in the processor's cache while it is searched
+DEFAULT_BUFFER = 4 << 20
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """One pool of readers a process: never made before a fork, never shared across one."""
+    pid = os.getpid()
+    if pid not in _pools:
+        _pools.clear()
+        _pools[pid] = ThreadPoolExecutor(16, thread_name_prefix="semistream-read")
+    return _pools[pid]
+
+
+@dataclass
+class LoadedPages:
+    """Pages in memory, valid until the next are asked for: page number and address of each."""
+
+    pages: Pages
+    addresses: Addresses
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Requests for pages of one segment: ranges[r] = [file offset, bytes, place in its chunk, chunk]."""
+
+    segment: Segment
+    numbers: Pages
+    starts: Pages
+    sizes: Pages
+    ranges: npt.NDArray[np.int64]
+    first_page: npt.NDArray[np.int64]
+
+    def chunk_end(self, first: int) -> int:
+        """The range after the last of the chunk that range ``first`` belongs to."""
+        return int(np.searchsorted(self.ranges[:, 3], self.ranges[first, 3], "right"))
+
+
+class PageReader:
+    """Reads pages of one store into one buffer."""
+
+    def __init__(
+        self,
+        store: MasterStore,
+        buffer_bytes: int = DEFAULT_BUFFER,
+        reads_in_flight: int = 8,
+        *,
+        double: bool = True,
+    ) -> None:
+        """``double`` halves the buffer: one half loads while the other is used."""
+        least = store.largest_page
+        self.store = store
+        self.double = double and buffer_bytes >= 2 * least
+        self._half = max(least, buffer_bytes // (2 if self.double else 1)) & ~4095
+        self._memory = mmap.mmap(-1, self._half * (2 if self.double else 1))
+        self._address = address_of(np.frombuffer(self._memory, np.uint8))
+        self.reads_in_flight = reads_in_flight
+        self.counters = ReadCounters()
+
+    # -- pages as they are ---------------------------------------------------------------------------------------------
+
+    def read(self, pages: Pages, gap_bytes: int | None = None) -> Iterator[LoadedPages]:
+        """Load ascending page numbers, as many at a time as the buffer holds; checksums are verified."""
+        for plan in self._plans(pages, gap_bytes):
+            for base, first, last in self._chunks(plan, 0):
+                some = slice(plan.first_page[first], plan.first_page[last])
+                ranges = np.repeat(plan.ranges[first:last], np.diff(plan.first_page[first : last + 1]), axis=0)
+                addresses = base + ranges[:, 2] + DATA_AT + plan.starts[some] * self.store.page_bytes - ranges[:, 0]
+                _check(plan.segment, addresses, plan.sizes[some], plan.starts[some])
+                yield LoadedPages(plan.numbers[some], addresses)
+
+    def read_each(self, pages: Pages) -> Iterator[LoadedPages]:
+        """Load pages in the given order, also the same one several times, with a request of its own for each."""
+        store, stride = self.store, self.store.page_bytes
+        places = np.empty((len(pages), 3), np.int64)  # segment, stride, length in strides
+        for number, segment in enumerate(store.segments):
+            mine = np.flatnonzero((pages >= store.edges[number]) & (pages < store.edges[number + 1]))
+            places[mine, 0] = number
+            places[mine, 1], places[mine, 2] = segment.places(pages[mine] - store.edges[number])
+        ends = np.cumsum(places[:, 2]) * stride
+        start = 0
+        while start < len(pages):
+            base = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, base + self._half, "right")))
+            some = places[start:end]
+            lengths = some[:, 2] * stride
+            addresses = self._address + ends[start:end] - base - lengths
+            for number in np.unique(some[:, 0]):
+                mine = np.flatnonzero(some[:, 0] == number)
+                segment = store.segments[number]
+                _read(segment, addresses[mine], lengths[mine], DATA_AT + some[mine, 1] * stride, 0, len(mine))
+                _check(segment, addresses[mine], lengths[mine], some[mine, 1])
+            self._count(end - start, end - start, int(lengths.sum()))
+            yield LoadedPages(pages[start:end], addresses)
+            start = end
+
+    # -- rows of wanted codes ------------------------------------------------------------------------------------------
+
+    def collect(
+        self,
+        pages: Pages,
+        first: Pages,
+        last: Pages,
+        codes: Codes,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
+        most_rows: int,
+    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
+        """Rows of codes[first[p]:last[p]] on page p, projected into the staging: (code index, rows), piece by piece.
+
+        A piece has up to ``most_rows`` rows, or those of one page. They are valid until the next piece is asked for.
+        """
+        from semistream.kernels import pages as kernels
+
+        source, target = projection.source, projection.target
+        rows_on_a_page = self.store.largest_page // (8 + source.head)
+        offsets = np.zeros(min(len(staging) // max(1, target.head), most_rows + rows_on_a_page) + 2, np.int64)
+        index = np.empty(len(offsets) - 1, np.int64)
+        state = np.zeros(5, np.int64)
+
+        def run(plan: _Plan, wanted: npt.NDArray[np.int64], fd: int, base: int, end: int) -> int:
+            status: int = kernels.collect(
+                np.int32(fd),
+                base,
+                end,
+                plan.ranges,
+                plan.first_page,
+                wanted,
+                codes,
+                source.head if source.fixed else -1,
+                projection.columns,
+                source.widths,
+                source.slots,
+                source.previous,
+                source.head,
+                target.slots,
+                target.head,
+                address_of(staging),
+                len(staging),
+                offsets,
+                index,
+                state,
+            )
+            if status == kernels.DAMAGED:
+                _damaged(plan.segment, int(plan.starts[state[kernels.PAGE]]))
+            return status
+
+        def piece() -> tuple[npt.NDArray[np.int64], PackedRows]:
+            rows = int(state[kernels.ROWS])
+            state[kernels.ROWS] = state[kernels.BYTES] = 0
+            return index[:rows], PackedRows(staging, offsets[: rows + 1])
+
+        done = 0
+        for plan in self._plans(pages, None):
+            some = slice(done, done + len(plan.numbers))
+            done += len(plan.numbers)
+            wanted = np.stack(
+                [DATA_AT + plan.starts * self.store.page_bytes, plan.sizes, plan.starts, first[some], last[some]],
+                axis=1,
+            )
+            state[:3] = 0
+            count = len(plan.ranges)
+            while not self.store.direct and state[kernels.RANGE] < count:
+                status = run(plan, wanted, plan.segment.fd, self._address, count)
+                if status == kernels.FULL:
+                    yield piece()
+                elif status == kernels.COLD:
+                    break
+            if state[kernels.RANGE] == count:
+                self._count(len(plan.numbers), count, int(plan.ranges[:, 1].sum()))
+                continue
+            # Not in the page cache, or past it: chunks of requests in flight.
+            warm = int(state[kernels.RANGE])
+            self._count(int(plan.first_page[warm]), warm, int(plan.ranges[:warm, 1].sum()))
+            for base, _, end in self._chunks(plan, warm):
+                while run(plan, wanted, -1, base, end) == kernels.FULL:
+                    yield piece()
+        if state[kernels.ROWS]:
+            yield piece()
+
+    # -- the plan and the requests -------------------------------------------------------------------------------------
+
+    def _plans(self, pages: Pages, gap_bytes: int | None) -> Iterator[_Plan]:
+        from semistream.kernels.reading import plan_reads
+
+        gap = self.store.device.gap_bytes if gap_bytes is None else gap_bytes
+        stride = self.store.page_bytes
+        longest = min(LONGEST_REQUEST, self._half)
+        for segment, local, numbers in self.store.by_segment(pages):
+            starts, strides = segment.places(local)
+            ranges = np.empty((len(local), 4), np.int64)
+            first_page = np.empty(len(local) + 1, np.int64)
+            sizes = strides * stride
+            count = plan_reads(DATA_AT + starts * stride, sizes, gap, longest, self._half, ranges, first_page)
+            yield _Plan(segment, numbers, starts, sizes, ranges[:count], first_page[: count + 1])
+
+    def _chunks(self, plan: _Plan, first: int) -> Iterator[tuple[int, int, int]]:
+        """Load chunk after chunk: (address that the ranges' places count from, first range, last range)."""
+        waiting: list[Future[None]] = []
+        half = 0
+        try:
+            while first < len(plan.ranges):
+                base = self._address + half * self._half
+                last = plan.chunk_end(first)
+                if not waiting:
+                    waiting = self._start(plan, first, last, base)
+                for future in waiting:
+                    future.result()
+                waiting = []
+                if self.double and last < len(plan.ranges):
+                    other = self._address + (1 - half) * self._half
+                    waiting = self._start(plan, last, plan.chunk_end(last), other)
+                    half = 1 - half
+                pages = int(plan.first_page[last] - plan.first_page[first])
+                self._count(pages, last - first, int(plan.ranges[first:last, 1].sum()))
+                yield base, first, last
+                first = last
+        finally:
+            for future in waiting:  # nothing may write into the buffer after it is given up
+                future.exception()
+
+    def _start(self, plan: _Plan, first: int, last: int, base: int) -> list[Future[None]]:
+        ranges = plan.ranges[first:last]
+        parts = min(self.reads_in_flight, len(ranges))
+        edges = [len(ranges) * i // parts for i in range(parts + 1)]
+        addresses = base + ranges[:, 2]
+        lengths, offsets = np.ascontiguousarray(ranges[:, 1]), np.ascontiguousarray(ranges[:, 0])
+        if parts == 1 and not self.double:  # nothing to overlap with: another thread would only cost its wake-up
+            _read(plan.segment, addresses, lengths, offsets, 0, len(ranges))
+            return []
+        return [
+            _pool().submit(_read, plan.segment, addresses, lengths, offsets, start, end)
+            for start, end in itertools.pairwise(edges)
+        ]
+
+    def _count(self, pages: int, requests: int, size: int) -> None:
+        self.counters.pages += pages
+        self.counters.requests += requests
+        self.counters.bytes += size
+
+
+def _read(segment: Segment, addresses: Addresses, lengths: Pages, offsets: Pages, first: int, last: int) -> None:
+    from semistream.kernels.reading import read_ranges
+
+    failed = read_ranges(segment.fd, addresses, lengths, offsets, first, last)
+    if failed < 0:
+        return
+    # Ask again through Python, for the operating system's own words.
+    with mmap.mmap(-1, int(lengths[failed])) as memory, explained("read", segment.path):
+        got = os.preadv(segment.fd, [memory], int(offsets[failed]))
+    raise CorruptStoreError(
+        f"{segment.path}: read of {int(lengths[failed]):,} bytes at {int(offsets[failed]):,} gave {got:,}; "
+        "the file is cut short"
+    )
+
+
+def _check(segment: Segment, addresses: Addresses, lengths: Pages, positions: Pages) -> None:
+    from semistream.kernels.pages import first_damaged
+
+    bad = first_damaged(*map(np.ascontiguousarray, (addresses, lengths, positions)))
+    if bad >= 0:
+        _damaged(segment, int(positions[bad]))
+
+
+def _damaged(segment: Segment, position: int) -> None:
+    raise CorruptStoreError(
+        f"{segment.path}: page {position} is damaged (wrong checksum); "
+        "restore the file from a copy or build the store again"
+    )

@@ -1,0 +1,146 @@
+"""Changing a store: deltas that override, and what changed between two versions.
+
+A delta holds the complete new group of every code it lists, also for the codes that two keys share by a hash
+collision, so a reader never has to merge levels: the newest level that lists a code has all its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError
+from semistream.keys import Codes, same_key_type
+from semistream.stores.asked import key_columns
+from semistream.stores.paged.building import Packer
+from semistream.stores.paged.folding import succeed, write_delta
+from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
+from semistream.stores.paged.publishing import check_newest
+from semistream.stores.paged.reading import PageReader
+from semistream.stores.paged.segment import Segment
+from semistream.stores.paged.sorting import Block
+from semistream.stores.paged.store import MasterStore
+from semistream.stores.sources import open_source
+
+
+def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[str, str] | None) -> MasterStore:
+    """See `MasterStore.apply`."""
+    wanted = checked_properties(properties)
+    properties = {**store.manifest.properties, **wanted}
+    keys: list[list[pa.Array]] = []
+    blocks: list[Block] = []
+    names = []
+    if upserts is not None:
+        table = _rows_to_upsert(store, upserts)
+        packer = Packer(store.schema, store.codec)
+        blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
+        keys.append([table.column(name).combine_chunks() for name in store.key])
+        names.append("upsert")
+    if deletes is not None:
+        keys.append(key_columns(deletes, store.schema, store.key))
+        names.append("delete")
+    if len(keys) == 2:
+        _check_apart(store, *keys)
+    change = names[0] if len(names) == 1 else "apply"
+    check_newest(store.manifest, store.path, change)
+    parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
+    changed = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
+    if len(changed):
+        return _publish_delta(store, change, changed, keys, blocks, properties)
+    if properties == store.manifest.properties:
+        return store
+    return succeed(store, store.manifest.next("properties", properties=properties), [])
+
+
+def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
+    opened = open_source(source, None)
+    missing = [name for name in store.schema.names if name not in opened.schema.names]
+    extra = [name for name in opened.schema.names if name not in store.schema.names]
+    if missing or extra:
+        raise SchemaError(
+            f"upsert needs the store's columns {store.schema.names}; "
+            f"missing: {missing or 'none'}, unknown: {extra or 'none'}"
+        )
+    for name in store.key:
+        have, want = opened.schema.field(name).type, store.schema.field(name).type
+        if not same_key_type(have, want):
+            raise SchemaError(f"upsert: key column {name!r} is {have}, the store's is {want}; cast it to {want}")
+    schema = pa.schema([opened.schema.field(name) for name in store.schema.names])
+    table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], schema)
+    for name in store.key:
+        if table.column(name).null_count:
+            raise SchemaError(
+                f"upsert: key column {name!r} holds {table.column(name).null_count} NULLs; drop those rows"
+            )
+    return table
+
+
+def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.Array]) -> None:
+    both = np.flatnonzero(store.codec.among(upserted, deleted))
+    if len(both):
+        key = {name: column[both[0]].as_py() for name, column in zip(store.key, upserted, strict=True)}
+        raise ArgumentError(
+            f"{len(both)} keys are both upserted and deleted, the first is {key}; a version has one or the other: "
+            "keep the last change of each key"
+        )
+
+
+def _publish_delta(
+    store: MasterStore,
+    change: str,
+    changed: Codes,
+    keys: list[list[pa.Array]],
+    blocks: list[Block],
+    properties: dict[str, str],
+) -> MasterStore:
+    gone, kept = _existing(store, changed, keys)
+    blocks = [*blocks, *kept]
+    entry, below = write_delta(store, changed, blocks)
+    rows = store.rows - gone + sum(len(block) for block in blocks)
+    return succeed(
+        store, store.manifest.next(change, rows=rows, segments=(*below, entry), properties=properties), [entry]
+    )
+
+
+def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
+    """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of
+    them.
+    """
+    gone = 0
+    kept = []
+    for index, rows in store.match(changed, PageReader(store)):
+        gone += len(rows)
+        if store.codec.exact:
+            continue
+        batch = store.to_batch(changed[index], rows, store.key)
+        others = ~np.logical_or.reduce([store.codec.among(batch.columns, columns) for columns in keys])
+        if others.any():
+            kept.append(Block.of(changed[index[others]], store.copy_rows(rows[others])))
+    return gone, kept
+
+
+def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
+    """Codes that may differ between version ``old`` and ``new``; None when everything may."""
+    parts: list[npt.NDArray[np.uint64]] = []
+    current = new
+    while current.version > old:
+        if current.change == "build" or current.parent is None:
+            return None
+        try:
+            if current.change in ("upsert", "delete", "apply"):
+                entry: SegmentEntry = current.segments[-1]
+                parts.append(Segment(path / entry.file, entry, current.page_bytes).touched())
+            parent = Manifest.read(path, current.parent)
+        except FileNotFoundError:  # vacuumed
+            return None
+        if current.descends_from(parent) is False:
+            return None
+        current = parent
+    if current.version != old:
+        return None
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)

@@ -1,0 +1,279 @@
+"""What a warehouse promises: it takes a batch of several tables exactly once.
+
+The tasks of a batch write Parquet files into `Warehouse.place`; nobody sees them. The driver then hands over their
+names, `BatchWrites`, and `Warehouse.commit` makes them visible together with the batch's number. `BatchWrites` goes
+into a redo log first: after a crash it is committed again, and a commit that is there already changes nothing.
+
+    delta_tables    a Delta table each, and a ledger table that is written last
+    postgres        everything of a batch in one transaction
+    parquet         one manifest a commit; exact only for readers of the manifest
+
+>>> files = (StagedFile("part-0.parquet", rows=2, bytes=1204),)
+>>> write = Write("sales", files, pa.schema([("id", pa.int64())]), "append")
+>>> batch = BatchWrites("shop", "0b7f61f3-d9f5-4942-945a-e7a65429d651", 7, (write,))
+>>> BatchWrites.from_json(batch.to_json()) == batch
+True
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.stores.paged.manifest import sync_directory
+from semistream.warehouse import SinkError
+from semistream.warehouse.marks import check_app, check_query
+from semistream.warehouse.schemas import stored_schema
+
+Kind = Literal["append", "replace"]
+RESERVED = "_semistream"  # tables of our own begin with it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the columns of a warehouse can keep; rows beyond it go to a pipeline's quarantine."""
+
+    years: tuple[int, int] | None = None  # of dates and times, both included
+    nul: bool = True  # may a text hold a NUL, and bytes that are no UTF-8?
+    field_bytes: int | None = None  # of a text or of bytes
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A Parquet file that a task wrote, not yet visible; its path may be relative to `Warehouse.place`."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a batch does to one table. After a "replace" the table holds just these rows."""
+
+    table: str
+    files: tuple[StagedFile, ...]
+    schema: pa.Schema
+    kind: Kind = "append"
+
+    def __post_init__(self) -> None:
+        choose("kind", self.kind, ("append", "replace"))
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table differs afterwards."""
+        return self.kind == "replace" or bool(self.files)
+
+
+@dataclass(frozen=True)
+class BatchWrites:
+    """All that a batch does to a warehouse. ``app`` names the stream, ``query`` is the id of Spark's query."""
+
+    app: str
+    query: str
+    batch: int
+    writes: tuple[Write, ...]
+
+    def __post_init__(self) -> None:
+        check_app(self.app)
+        object.__setattr__(self, "query", check_query(self.query))
+        names = [write.table for write in self.writes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ArgumentError(f"batch {self.batch} writes twice to {', '.join(twice)}; give each table one Write")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, strings and numbers."""
+        writes = [
+            {
+                "table": write.table,
+                "kind": write.kind,
+                "files": [asdict(file) for file in write.files],
+                "schema": encode_schema(write.schema),
+            }
+            for write in self.writes
+        ]
+        return {"app": self.app, "query": self.query, "batch": self.batch, "writes": writes}
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> BatchWrites:
+        """What `to_json` gave; a KeyError, TypeError or ValueError when it is something else."""
+        writes = tuple(
+            Write(
+                str(write["table"]),
+                tuple(StagedFile(str(f["path"]), int(f["rows"]), int(f["bytes"])) for f in write["files"]),
+                decode_schema(write["schema"]),
+                cast("Kind", write["kind"]),
+            )
+            for write in body["writes"]
+        )
+        return BatchWrites(str(body["app"]), str(body["query"]), int(body["batch"]), writes)
+
+
+class Warehouse(Protocol):
+    """Tables that take each batch of a stream exactly once."""
+
+    @property
+    def limits(self) -> Limits:
+        """What its columns can keep."""
+
+    def place(self, table: str) -> Path:
+        """The local directory into which tasks write the Parquet files for a table (see `stage`)."""
+
+    def check(self, app: str, query: str, replaces: str | None = None) -> int:
+        """The last batch of the stream that is there wholly, -1 for none; refuses when another query owns it.
+
+        ``replaces`` is the id of the query, or its beginning, whose place this one may take; it holds for the commits
+        of this object too.
+        """
+
+    def prepare(self, table: str, schema: pa.Schema) -> None:
+        """Make the table, or refuse a schema that does not fit the one that is there."""
+
+    def check_table(self, table: str) -> None:
+        """Refuse a name that no table can have; nothing is made."""
+
+    def ready(self, batch: BatchWrites) -> None:
+        """Refuse a batch that `commit` would refuse, or that is there already: files, columns, numbers, owners.
+
+        Nothing is written. Whoever commits by a redo log asks before the batch is in it.
+        """
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """The tables that show the batch, wholly or in part."""
+
+    def commit(self, batch: BatchWrites) -> bool:
+        """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
+
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
+        """Bring a dimension to a version of its store: ``rows`` take the place of all rows with their keys.
+
+        The rows of the keys in ``deleted`` go. False when the table mirrors that version or a later one already.
+        ``store`` is the store's id.
+        """
+
+    def mirrored(self, table: str) -> int:
+        """The version that the table mirrors, -1 for none."""
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The number that stands for the store that the table mirrors (`_marks.store_number`), if it is known."""
+
+    def files(self, table: str) -> set[str]:
+        """The names of the files in `place` that are part of the table: they must not be removed."""
+
+    def read(self, table: str) -> pa.Table:
+        """All rows of a table, for people and tests."""
+
+    def describe(self) -> str:
+        """Where it is, for people; never a password."""
+
+
+def stage(
+    directory: Path, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, prefix: str = "part"
+) -> StagedFile:
+    """Write rows into a new Parquet file of ``directory``, durable when this returns. For tasks and tests."""
+    import pyarrow.parquet as pq
+
+    path = directory / f"{prefix}-{uuid.uuid4().hex}.parquet"
+    written = 0
+    columns = stored_schema(schema)
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    with path.open("xb") as file:
+        with pq.ParquetWriter(file, columns, compression="zstd", write_page_checksum=True) as writer:
+            for batch in batches:
+                writer.write_table(pa.Table.from_batches([batch]).select(columns.names).cast(columns))
+                written += batch.num_rows
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    sync_directory(directory)
+    return StagedFile(path.name, written, size)
+
+
+def made(path: Path) -> Path:
+    """A directory for staged files, which is made if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SinkError(
+            f"{path} cannot be made ({error.strerror}); give a directory in which this user may write"
+        ) from error
+    return path
+
+
+def inside(place: Path, file: StagedFile) -> Path:
+    """Where a staged file should be; an error when its path leads out of ``place``."""
+    path = place / file.path
+    # The parent is resolved, not the file: a link in its place would be read instead of what the task wrote.
+    if path.is_symlink() or not path.parent.resolve().is_relative_to(place.resolve()) or path.name in ("", ".", ".."):
+        raise SinkError(f"{file.path} is not a file under {place}, where the tasks write")
+    return path
+
+
+def staged_path(place: Path, file: StagedFile) -> Path:
+    """Where a staged file is; an error when it is gone or not as the task left it."""
+    path = inside(place, file)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise SinkError(
+            f"{path} cannot be read ({error.strerror}), and the batch needs it. Restore it, or, "
+            "if it is gone for good, take the batch back with `semistream undo`"
+        ) from error
+    if size != file.bytes:
+        raise SinkError(f"{path} is damaged: it has {size} bytes, and had {file.bytes} when it was written")
+    return path
+
+
+def directory_name(table: str) -> str:
+    """A table's name that may name a directory, or an error. What URLs and shells give a meaning to is left out."""
+    plain = isinstance(table, str) and all(c.isalnum() or c in " -._" for c in table)
+    if not plain or not table or table[0] in "._- " or table[-1] in " ." or len(table.encode()) > 200:
+        raise ArgumentError(
+            f"table={table!r} cannot name a directory; use letters, digits, space, '-', '_' and '.', beginning with a "
+            "letter or a digit, at most 200 bytes"
+        )
+    return table
+
+
+def changed_keys(table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None) -> pa.Table:
+    """The distinct keys that a mirrored version touches, as the table keeps them; NULL is no key."""
+    parts = [rows] if deleted is None else [rows, deleted]
+    missing = [name for name in key if any(name not in part.column_names for part in parts)]
+    if missing or not key:
+        raise SchemaError(f"{table}: the rows to be mirrored have no key column {', '.join(missing) or '(none given)'}")
+    columns = stored_schema(pa.schema([rows.schema.field(name) for name in key]))
+    keys = pa.concat_tables([part.select(key).cast(columns) for part in parts])
+    keys = keys.group_by(key, use_threads=False).aggregate([])
+    nulls = [name for name in key if keys.column(name).null_count]
+    if nulls:
+        raise SchemaError(f"{table}: key column {', '.join(nulls)} holds NULL, which is no key; leave those rows out")
+    return keys
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """A schema as text."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """What `encode_schema` gave."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    except pa.ArrowException as error:
+        raise ValueError(f"no schema: {error}") from error

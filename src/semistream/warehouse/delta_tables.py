@@ -1,0 +1,284 @@
+"""A directory of Delta tables that takes each batch exactly once, written by delta-rs, so without any jar.
+
+The tasks write their Parquet files into the tables' own directories; the driver's commit only adds their names to the
+log, so a large batch does not pass through its memory. A commit of Delta is for one table. So each table's commit
+carries the batch's number, and a table of our own, the ledger, is committed last: a batch is there wholly when the
+ledger says so. After a crash between two tables the batch is committed again, and the tables that have it pass over it.
+
+The ledger also remembers the last batch of each table: a table that was deleted or set back is missed.
+
+>>> warehouse = DeltaWarehouse("/data/warehouse")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.errors import local_path
+from semistream.failpoints import reach
+from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterError
+from semistream.warehouse.contract import (
+    RESERVED,
+    BatchWrites,
+    Limits,
+    Write,
+    changed_keys,
+    directory_name,
+    made,
+    staged_path,
+)
+from semistream.warehouse.delta_files import add_action, check_deltalake, replace_keys, rows_of
+from semistream.warehouse.delta_log import create_table, first_line, marked, open_table
+from semistream.warehouse.marks import (
+    Marks,
+    Stream,
+    Streams,
+    check_query,
+    mirror_mark,
+    mirror_marks,
+    mirror_store_mark,
+    stream_marks,
+    table_mark,
+)
+from semistream.warehouse.schemas import check_new_columns, check_schema, stored_schema, types_of
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+_LEDGER = f"{RESERVED}_ledger"
+_LEDGER_SCHEMA = pa.schema([("batch", pa.int64())])  # it has no rows: its log holds the marks, and the counts to read
+
+
+class DeltaWarehouse:
+    """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
+
+    limits = Limits()
+
+    def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
+        self.root = local_path("root", root).absolute()
+        self.evolve = evolve
+        self._streams = Streams(str(root))
+
+    def place(self, table: str) -> Path:
+        """The table's own directory."""
+        return made(self._path(table))
+
+    def check(self, app: str, query: str, replaces: str | None = None) -> int:
+        """The last batch of the stream that is there wholly; see `Warehouse.check`."""
+        stream, query = self._streams.of(app, replaces), check_query(query)
+        ledger = open_table(self.root / _LEDGER)
+        marks = Marks(-1, None) if ledger is None else stream.marks(ledger.transaction_version, query)
+        stream.is_foreign(marks, query)
+        if marks.owner is None and self.root.is_dir():  # a batch that was begun, or a ledger that was deleted
+            for path in sorted(self.root.iterdir()):
+                table = open_table(path)
+                if table is not None:
+                    stream.is_foreign(stream.marks(table.transaction_version, query), query)
+        return marks.done
+
+    def prepare(self, table: str, schema: pa.Schema) -> None:
+        """Make the table, or check its columns."""
+        path = self._path(table)
+        there = open_table(path)
+        if there is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            create_table(path, schema)
+            there = open_table(path)
+            assert there is not None
+        new = check_schema(path, _types(there), types_of(schema), may_add=self.evolve)
+        if new:
+            from deltalake import Schema
+
+            check_new_columns(path, schema, new)
+            added = stored_schema(pa.schema([schema.field(name) for name in new]))
+            there.alter.add_columns(Schema.from_arrow(added).fields)
+
+    def check_table(self, table: str) -> None:
+        """It must name a directory."""
+        directory_name(table)
+
+    def ready(self, batch: BatchWrites) -> None:
+        """All that `commit` checks; see `Warehouse.ready`."""
+        check_deltalake()
+        stream = self._streams.of(batch.app)
+        ledger = open_table(self.root / _LEDGER)
+        marks = Marks(-1, None) if ledger is None else stream.marks(ledger.transaction_version, batch.query)
+        stream.check_new(marks, batch.query, batch.batch)
+        for write in batch.writes:
+            if write.changes and self._table_for(stream, marks, ledger, batch, write) is None:
+                raise stream.undecided(batch.batch, place=str(self._path(write.table)))
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """Each table by its own log: they are written one after the other."""
+        stream = self._streams.of(batch.app)
+        found = []
+        for name in (*(write.table for write in batch.writes), _LEDGER):
+            table = open_table(self.root / name)
+            if table is not None and stream.marks(table.transaction_version, batch.query).done >= batch.batch:
+                found.append(name)
+        return found
+
+    def commit(self, batch: BatchWrites) -> bool:
+        """Commit table by table, then the ledger; see `Warehouse.commit`."""
+        check_deltalake()
+        stream = self._streams.of(batch.app)
+        ledger = open_table(self.root / _LEDGER) or self._create_ledger()
+        marks = stream.marks(ledger.transaction_version, batch.query)
+        if stream.holds(marks, batch.query, batch.batch):
+            return False
+        writes = [write for write in batch.writes if write.changes]
+        # All are checked before the first is written.
+        tables = [self._table_for(stream, marks, ledger, batch, write) for write in writes]
+        for write, table in zip(writes, tables, strict=True):
+            if table is not None:
+                self._add(stream, table, batch, write)
+                reach("warehouse.table_written")
+        reach("warehouse.before_commit")
+        done = stream_marks(batch.app, batch.query, batch.batch)
+        done |= {table_mark(batch.app, batch.query, write.table): batch.batch for write in writes}
+        about = _about(batch) | {"rows": json.dumps({write.table: write.rows for write in writes})}
+        self._write(stream, ledger, [], "append", marked(done, about), batch)
+        reach("warehouse.committed")
+        stream.seen[batch.query] = batch.batch
+        return True
+
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
+        """Merge one version of a dimension, in one commit with its number; see `Warehouse.mirror`."""
+        from deltalake.exceptions import CommitFailedError
+
+        path = self._path(table)
+        keys = changed_keys(table, key, rows, deleted)
+        if version <= self.mirrored(table):
+            return False
+        self.prepare(table, rows.schema)
+        there = open_table(path)
+        assert there is not None
+        before = _mirrored(there, table)
+        if version <= before:
+            return False
+        properties = marked(mirror_marks(table, version, store), {"mirror": str(version)})
+        reach("mirror.before_commit")
+        try:
+            replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
+        except CommitFailedError as error:
+            now = open_table(path)
+            if now is not None and _mirrored(now, table) != before:
+                raise StaleWriterError(
+                    f"{path}: another run mirrored version {_mirrored(now, table)} while version {version} was on its "
+                    "way, so this one was not written. Stop one of the two"
+                ) from error
+            raise SinkError(f"{path}: version {version} was not mirrored: {first_line(error)}") from error
+        reach("mirror.committed")
+        return True
+
+    def mirrored(self, table: str) -> int:
+        """The version that the table mirrors, -1 for none."""
+        there = open_table(self._path(table))
+        return -1 if there is None else _mirrored(there, table)
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
+        there = open_table(self._path(table))
+        return None if there is None else there.transaction_version(mirror_store_mark(table))
+
+    def files(self, table: str) -> set[str]:
+        """The files that make up the table now."""
+        there = open_table(self._path(table))
+        return set() if there is None else {uri.rpartition("/")[2] for uri in there.file_uris()}
+
+    def read(self, table: str) -> pa.Table:
+        """All rows of a table."""
+        there = open_table(self._path(table))
+        if there is None:
+            raise SinkError(f"{self.root} has no Delta table {table!r}")
+        return rows_of(there)
+
+    def describe(self) -> str:
+        """Where it is, for people."""
+        return f"Delta tables in {self.root}"
+
+    def __repr__(self) -> str:
+        return f"DeltaWarehouse({str(self.root)!r})"
+
+    def _path(self, table: str) -> Path:
+        return self.root / directory_name(table)
+
+    def _create_ledger(self) -> DeltaTable:
+        self.root.mkdir(parents=True, exist_ok=True)
+        return create_table(self.root / _LEDGER, _LEDGER_SCHEMA)
+
+    def _table_for(
+        self, stream: Stream, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
+    ) -> DeltaTable | None:
+        """The snapshot to write to; None when the table has the batch already."""
+        path = self._path(write.table)
+        table = open_table(path)
+        here = Marks(-1, None) if table is None else stream.marks(table.transaction_version, batch.query)
+        if marks.owner is None:
+            stream.is_foreign(here, batch.query)
+        if here.done == batch.batch:
+            return None
+        if here.done > batch.batch:
+            raise stream.stale(batch.batch, place=str(path))
+        last = None if ledger is None else ledger.transaction_version(table_mark(batch.app, batch.query, write.table))
+        if last is not None and here.done < last:
+            raise MissingBatchesError(
+                f"{path} {'is gone' if table is None else 'was set back'}: batch {last} of {batch.app!r} was written "
+                "to it and is not there. Restore the table, or start again with a new checkpoint and an empty warehouse"
+            )
+        if table is None:
+            raise SinkError(f"{path} is no Delta table; call prepare({write.table!r}, schema) first")
+        check_schema(path, _types(table), types_of(write.schema), may_lack=self.evolve)
+        for file in write.files:
+            staged_path(path, file)
+        return table
+
+    def _add(self, stream: Stream, table: DeltaTable, batch: BatchWrites, write: Write) -> None:
+        path = self._path(write.table)
+        # A replacement is for what this snapshot holds: rows that came in between must not survive it.
+        retries = 0 if write.kind == "replace" else None
+        properties = marked(stream_marks(batch.app, batch.query, batch.batch), _about(batch), retries=retries)
+        mode = "overwrite" if write.kind == "replace" else "append"
+        self._write(stream, table, [add_action(path, file) for file in write.files], mode, properties, batch)
+
+    def _write(
+        self,
+        stream: Stream,
+        table: DeltaTable,
+        actions: list[Any],
+        mode: str,
+        properties: CommitProperties,
+        batch: BatchWrites,
+    ) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        before = stream.marks(table.transaction_version, batch.query)
+        try:
+            table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
+        except CommitFailedError as error:
+            table.update_incremental()
+            if stream.marks(table.transaction_version, batch.query) == before:
+                raise SinkError(
+                    f"{table.table_uri}: batch {batch.batch} was not written: {first_line(error)}"
+                ) from error
+            raise stream.stale(batch.batch, place=table.table_uri) from error
+
+
+def _about(batch: BatchWrites) -> dict[str, str]:
+    return {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
+
+
+def _types(table: DeltaTable) -> dict[str, str]:
+    return types_of(pa.schema(table.schema().to_arrow()))
+
+
+def _mirrored(table: DeltaTable, name: str) -> int:
+    version = table.transaction_version(mirror_mark(name))
+    return -1 if version is None else version

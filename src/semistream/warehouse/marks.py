@@ -1,0 +1,193 @@
+"""Marks: how far a stream has come in a table or a warehouse, and whose it is.
+
+A mark is a name with a number. They are kept with the data and change in the same commit: in Delta as application
+transactions, in PostgreSQL as rows, in Parquet in the manifest. Whatever keeps them, a batch is judged here.
+
+    sales@<query>           the last batch of this query
+    sales                   the query that owns the stream: the first digits of its id
+    sales@<query>/facts     the last batch of this query that wrote to the table facts
+    @mirror/product         the version of the store that the table product mirrors
+    @store/product          that store: the first digits of its id
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from semistream.errors import ArgumentError
+from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+
+Find = Callable[[str], int | None]
+
+_OWNER_DIGITS = 15  # of the 32 of a query's id: 60 bits, what fits a transaction's signed 64-bit version
+RESTART = "Stop one of the two; a restart goes on where the table is"
+
+
+class Marks(NamedTuple):
+    """What one snapshot says of a stream: the query's last batch (-1: none), and who owns the stream."""
+
+    done: int
+    owner: int | None
+
+
+def check_app(app: object) -> str:
+    """A stream's name, or an error."""
+    if not isinstance(app, str) or not app or "@" in app:
+        raise ArgumentError(f"app={app!r} is no name; give the stream a name without '@' that stays, such as 'sales'")
+    return app
+
+
+def check_query(query: object) -> str:
+    """A query's id as Spark writes it, or an error."""
+    try:
+        return str(uuid.UUID(str(query)))
+    except ValueError:
+        raise ArgumentError(f"query={query!r} is not the id of a query; Spark's StreamingQuery.id is one") from None
+
+
+def batch_mark(app: str, query: str) -> str:
+    """Its number is the last batch of the query."""
+    return f"{app}@{query}"
+
+
+def table_mark(app: str, query: str, table: str) -> str:
+    """Its number is the last batch of the query that wrote to the table."""
+    return f"{app}@{query}/{table}"
+
+
+def mirror_mark(table: str) -> str:
+    """Its number is the version of a store that the table mirrors. No stream's mark begins with '@'."""
+    return f"@mirror/{table}"
+
+
+def mirror_store_mark(table: str) -> str:
+    """Its number stands for the store that the table mirrors."""
+    return f"@store/{table}"
+
+
+def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
+    """What a commit of this version leaves behind; a store of before there were ids has none."""
+    return {mirror_mark(table): version, **({mirror_store_mark(table): store_number(store)} if store else {})}
+
+
+def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:
+    """What a commit of this batch leaves behind."""
+    return {batch_mark(app, query): batch, app: owner_of(query)}
+
+
+@dataclass
+class Stream:
+    """One stream as this process knows it. ``place`` and ``permit`` are for people: where it writes, what allows it."""
+
+    app: str
+    place: str
+    permit: str = "replaces={former!r}"
+    replaces: str | None = None
+    seen: dict[str, int] = field(default_factory=dict)  # the last batch of each query as this process left it
+
+    def marks(self, find: Find, query: str) -> Marks:
+        """Read the marks from a snapshot."""
+        done = find(batch_mark(self.app, query))
+        return Marks(-1 if done is None else done, find(self.app))
+
+    def is_foreign(self, marks: Marks, query: str) -> bool:
+        """Whether another query owns the stream and may be replaced; one that may not be is an error."""
+        if marks.owner is None or marks.owner == owner_of(query):
+            return False
+        former = _shown(marks.owner)
+        if self.replaces is None or not self.replaces.startswith(former.replace("-", "")):
+            raise ForeignCheckpointError(
+                f"{self.place} holds batches of {self.app!r} that were written under another checkpoint (query "
+                f"{former}…). Under this one (query {query}) Spark begins anew, and rows that are there already "
+                "would be added again. Restore the old checkpoint, or write to an empty table; if only new rows "
+                f"come in, go on with {self.permit.format(former=former)}"
+            )
+        return True
+
+    def holds(self, marks: Marks, query: str, batch: int, *, gaps: bool = False) -> bool:
+        """Whether the batch is there already; one that must not be written is an error."""
+        if not self.is_foreign(marks, query):
+            self._check_place(marks, query, batch, gaps=gaps)
+        if batch > marks.done:
+            return False
+        self.seen[query] = marks.done
+        return True
+
+    def check_new(self, marks: Marks, query: str, batch: int) -> None:
+        """Refuse a batch that could not be written now: one that is there although nobody has decided it, too."""
+        if self.holds(marks, query, batch):
+            raise self.undecided(batch)
+
+    def undecided(self, batch: int, *, place: str | None = None) -> StaleWriterError:
+        """The error for a batch that is new to its state and not new to the table."""
+        return StaleWriterError(
+            f"{place or self.place} holds batch {batch} of {self.app!r} already, which this state has not decided: "
+            "another copy of the state has gone on with it, or an older copy was put back. Nothing was written. Go on "
+            "with the newest copy"
+        )
+
+    def _check_place(self, marks: Marks, query: str, batch: int, *, gaps: bool) -> None:
+        left = self.seen.get(query, marks.done)
+        if left != marks.done:
+            del self.seen[query]  # whoever restarts with this object begins from what the table says
+            raise StaleWriterError(
+                f"{self.place}: {self.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
+                f"works on the same checkpoint; batch {batch} was not written. {RESTART}"
+            )
+        if batch > marks.done + 1 and not gaps:
+            there = "holds no batch" if marks.done < 0 else f"ends with batch {marks.done}"
+            raise MissingBatchesError(
+                f"{self.place} {there} of {self.app!r}, but Spark's checkpoint is at batch {batch}: those between "
+                "are missing. Was the table deleted, moved or set back? Restore it, or start again with a new "
+                "checkpoint and an empty table. The sink must be called for every batch, empty ones too"
+            )
+
+    def stale(self, batch: int, *, place: str | None = None) -> StaleWriterError:
+        """The error for a batch that met another run's commit."""
+        return StaleWriterError(
+            f"{place or self.place}: another run wrote to the table while batch {batch} of {self.app!r} was on its "
+            f"way, so this batch was not written. {RESTART}"
+        )
+
+
+class Streams:
+    """The streams that one warehouse was asked about."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._streams: dict[str, Stream] = {}
+
+    def of(self, app: str, replaces: str | None = None) -> Stream:
+        """The stream of that name; ``replaces`` once given is kept for the batches to come."""
+        stream = self._streams.setdefault(check_app(app), Stream(app, self._place))
+        if replaces is not None:
+            stream.replaces = digits_of(replaces)
+        return stream
+
+
+def owner_of(query: str) -> int:
+    """The number that stands for a query in the owner's mark."""
+    return int(uuid.UUID(query).hex[:_OWNER_DIGITS], 16)
+
+
+def store_number(store: str) -> int:
+    """The number that stands for a store's id."""
+    return int(store[:_OWNER_DIGITS], 16)
+
+
+def digits_of(query: str) -> str:
+    """The digits of a query's id or of its beginning, as the error that refused the checkpoint shows it."""
+    digits = query.replace("-", "").rstrip("…").lower()
+    if len(digits) < _OWNER_DIGITS or set(digits) - set("0123456789abcdef"):
+        raise ArgumentError(
+            f"replaces={query!r} is not the id of a query; the error that refused the checkpoint names it"
+        )
+    return digits
+
+
+def _shown(owner: int) -> str:
+    digits = f"{owner:0{_OWNER_DIGITS}x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"

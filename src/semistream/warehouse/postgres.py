@@ -1,0 +1,296 @@
+"""Tables in PostgreSQL that take each batch exactly once.
+
+The rows of all tables and the batch's number are written in one transaction: a batch is there wholly or not at all. The
+tasks' Parquet files are read by the driver, a piece at a time, and go in by COPY. Batches of one stream wait for each
+other at a lock that ends with the transaction; whoever finds, once it has the lock, that the stream moved on, gets a
+StaleWriterError. The marks are rows of the table ``_semistream_ledger`` in the same schema.
+
+A version of a dimension goes in by one MERGE: rows that stay are updated in place, so that foreign keys to them hold.
+
+>>> PostgresWarehouse("host=db dbname=shop user=etl", staging="/data/staging")  # doctest: +SKIP
+PostgresWarehouse(database 'shop' on db as etl, schema 'public')
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from semistream.errors import local_path
+from semistream.failpoints import reach
+from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterError
+from semistream.warehouse.contract import RESERVED, BatchWrites, Limits, Write, changed_keys, inside, made, staged_path
+from semistream.warehouse.marks import (
+    Find,
+    Streams,
+    check_query,
+    mirror_mark,
+    mirror_marks,
+    mirror_store_mark,
+    stream_marks,
+    table_mark,
+)
+from semistream.warehouse.postgres_session import Server, Session, literal, names
+from semistream.warehouse.postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
+from semistream.warehouse.postgres_types import arrow_type, check_name, sql_types
+from semistream.warehouse.schemas import check_new_columns, check_schema
+
+if TYPE_CHECKING:
+    from psycopg import sql
+
+_LEDGER = f"{RESERVED}_ledger"
+
+
+class PostgresWarehouse:
+    """The tables of one schema of a PostgreSQL database.
+
+    ``address`` is libpq's: "host=db dbname=shop user=etl" or a URL; better kept out of it, the password comes from
+    PGPASSWORD or ~/.pgpass. ``staging`` is a local directory for the tasks' files, which are deleted once they are in.
+    ``evolve`` lets `prepare` add columns to a table.
+    """
+
+    # What COPY reads as text: other years have no form that both sides know, and a field takes a part of 1 GB.
+    limits = Limits(years=(1, 9999), nul=False, field_bytes=1 << 28)
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        staging: str | os.PathLike[str],
+        schema: str = "public",
+        evolve: bool = False,
+        connect_tries: int = 5,
+    ) -> None:
+        self.schema = check_name("schema", schema)
+        self.staging = local_path("staging", staging).absolute()
+        self.evolve = evolve
+        self._server = Server(address, connect_tries)
+        self._streams = Streams(self.describe())
+
+    def place(self, table: str) -> Path:
+        """A directory of its own under the staging directory; any name of a table gives a safe one."""
+        check_name("table", table)
+        safe = "".join(c if c.isalnum() and c.isascii() else f"={ord(c):x}=" for c in table)
+        return made(self.staging / safe)  # of 63 bytes at most, so of 252 letters at most
+
+    def check(self, app: str, query: str, replaces: str | None = None) -> int:
+        """The last batch of the stream; see `Warehouse.check`."""
+        stream, query = self._streams.of(app, replaces), check_query(query)
+        with self._server.transaction() as session:
+            marks = stream.marks(self._find(session), query)
+        stream.is_foreign(marks, query)
+        return marks.done
+
+    def prepare(self, table: str, schema: pa.Schema) -> None:
+        """Make the table, or check its columns."""
+        check_name("table", table)
+        wanted = sql_types(schema)
+        with self._server.transaction() as session:
+            session.lock(f"{self.schema}\0prepare")  # CREATE … IF NOT EXISTS alone fails when two do it at once
+            self._make_ledger(session)
+            there = self._columns(session, table)
+            if not there:
+                self._check_never_written(session, table)
+                session.run("CREATE TABLE {table} ({columns})", table=self._name(table), columns=defined(wanted))
+                for mark in (mirror_mark(table), mirror_store_mark(table)):  # of a table of that name that was dropped
+                    session.run(
+                        "DELETE FROM {ledger} WHERE mark = {mark}", ledger=self._name(_LEDGER), mark=literal(mark)
+                    )
+                return
+            new = check_schema(self._shown(table), there, wanted, may_add=self.evolve)
+            check_new_columns(self._shown(table), schema, new)
+            for name in new:
+                session.run(
+                    "ALTER TABLE {table} ADD COLUMN {column}",
+                    table=self._name(table),
+                    column=defined({name: wanted[name]}),
+                )
+
+    def check_table(self, table: str) -> None:
+        """PostgreSQL must keep the name as it is."""
+        check_name("table", table)
+
+    def ready(self, batch: BatchWrites) -> None:
+        """All that `commit` checks but the rows themselves; see `Warehouse.ready`."""
+        stream = self._streams.of(batch.app)
+        with self._server.transaction() as session:
+            stream.check_new(stream.marks(self._find(session), batch.query), batch.query, batch.batch)
+            for write in batch.writes:
+                self._check_columns(session, write)
+        for write in batch.writes:
+            for file in write.files:
+                staged_path(self.place(write.table), file)
+
+    def visible(self, batch: BatchWrites) -> list[str]:
+        """All of them or none: a batch is one transaction. One that is about to end is waited for."""
+        with self._server.transaction() as session:
+            session.lock(f"{self.schema}\0{batch.app}")
+            marks = self._streams.of(batch.app).marks(self._find(session), batch.query)
+        return [write.table for write in batch.writes] if marks.done >= batch.batch else []
+
+    def commit(self, batch: BatchWrites) -> bool:
+        """All tables and the batch's number in one transaction; see `Warehouse.commit`."""
+        stream = self._streams.of(batch.app)
+        with self._server.transaction() as session:
+            before = stream.marks(self._find(session), batch.query)
+            there = stream.holds(before, batch.query, batch.batch)
+            if not there:
+                session.lock(f"{self.schema}\0{batch.app}")
+                if stream.marks(self._find(session), batch.query) != before:
+                    raise stream.stale(batch.batch)
+                self._write_all(session, batch)
+                reach("warehouse.before_commit")
+                stream.seen.pop(batch.query, None)  # should the answer to COMMIT be lost, the database tells
+        if not there:
+            reach("warehouse.committed")
+            stream.seen[batch.query] = batch.batch
+        for write in batch.writes:
+            for file in write.files:
+                inside(self.place(write.table), file).unlink(missing_ok=True)
+        return not there
+
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
+    ) -> bool:
+        """Merge one version of a dimension, with its number in the same transaction; see `Warehouse.mirror`."""
+        keys = changed_keys(table, key, rows, deleted)
+        if version <= self.mirrored(table):
+            return False
+        self.prepare(table, rows.schema)
+        with self._server.transaction() as session:
+            before = self._find(session)(mirror_mark(table))
+            session.lock(f"{self.schema}\0mirror\0{table}")
+            now = self._find(session)(mirror_mark(table))
+            if now != before:
+                raise StaleWriterError(
+                    f"{self._shown(table)}: another run mirrored version {now} while version {version} was on its way, "
+                    "so this one was not written. Stop one of the two"
+                )
+            if now is not None and version <= now:
+                return False
+            exchange_rows(session, self._name(table), self._columns(session, table), keys, rows)
+            if now is None:  # from now on few keys change at a time, and are looked up
+                session.run("CREATE INDEX ON {table} ({key})", table=self._name(table), key=names(key))
+                session.run("ANALYZE {table}", table=self._name(table))
+            session.set_marks(self._name(_LEDGER), mirror_marks(table, version, store))
+            reach("mirror.before_commit")
+        reach("mirror.committed")
+        return True
+
+    def mirrored(self, table: str) -> int:
+        """The version that the table mirrors, -1 for none."""
+        with self._server.transaction() as session:
+            version = self._find(session)(mirror_mark(check_name("table", table)))
+            return -1 if version is None or not self._columns(session, table) else version
+
+    def mirrored_store(self, table: str) -> int | None:
+        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
+        with self._server.transaction() as session:
+            found = self._find(session)(mirror_store_mark(check_name("table", table)))
+            return found if self._columns(session, table) else None
+
+    def files(self, table: str) -> set[str]:
+        """None: rows are in the database, files only on their way to it."""
+        check_name("table", table)
+        return set()
+
+    def read(self, table: str) -> pa.Table:
+        """All rows of a table; they pass through Python."""
+        with self._server.transaction() as session:
+            columns = self._columns(session, check_name("table", table))
+            if not columns:
+                raise SinkError(f"{self._shown(table)} is not there")
+            found = session.run(
+                "SELECT {columns} FROM {table}", columns=names(list(columns)), table=self._name(table)
+            ).fetchall()
+        kinds = pa.schema([(name, arrow_type(name, text)) for name, text in columns.items()])
+        arrays = [pa.array([row[at] for row in found], field.type) for at, field in enumerate(kinds)]
+        return pa.table(arrays, schema=kinds)
+
+    def describe(self) -> str:
+        """Where it is, for people; without the password."""
+        return f"{self._server.describe()}, schema {self.schema!r}"
+
+    def __repr__(self) -> str:
+        return f"PostgresWarehouse({self.describe()})"
+
+    def _name(self, table: str) -> sql.Composable:
+        from psycopg import sql
+
+        return sql.Identifier(self.schema, table)
+
+    def _shown(self, table: str) -> str:
+        return f"table {table!r} of {self.describe()}"
+
+    def _columns(self, session: Session, table: str) -> dict[str, str]:
+        return columns_of(session, self.schema, table)
+
+    def _find(self, session: Session) -> Find:
+        """Look marks up, as they are now."""
+        if not self._columns(session, _LEDGER):
+            return lambda _: None
+
+        def find(mark: str) -> int | None:
+            found: Any = session.run(
+                "SELECT value FROM {ledger} WHERE mark = {mark}", ledger=self._name(_LEDGER), mark=literal(mark)
+            ).fetchone()
+            return None if found is None else int(found[0])
+
+        return find
+
+    def _make_ledger(self, session: Session) -> None:
+        from psycopg import sql
+
+        if self._columns(session, _LEDGER):
+            return
+        if not session.run("SELECT 1 FROM pg_namespace WHERE nspname = {s}", s=literal(self.schema)).fetchone():
+            session.run("CREATE SCHEMA {schema}", schema=sql.Identifier(self.schema))
+        session.run(
+            "CREATE TABLE {ledger} (mark text PRIMARY KEY, value bigint NOT NULL, "
+            "changed_at timestamptz NOT NULL DEFAULT now())",
+            ledger=self._name(_LEDGER),
+        )
+
+    def _check_never_written(self, session: Session, table: str) -> None:
+        """A table that is gone although batches were written to it must not be made again, empty."""
+        found: Any = session.run(
+            "SELECT mark, value FROM {ledger} WHERE position('@' in mark) > 1 "
+            "AND substr(mark, position('@' in mark) + 37) = {table} LIMIT 1",
+            ledger=self._name(_LEDGER),
+            table=literal(f"/{table}"),
+        ).fetchone()
+        if found is not None:
+            raise MissingBatchesError(
+                f"{self._shown(table)} is gone: batch {found[1]} of {found[0].partition('@')[0]!r} was written to it. "
+                f"Restore it, or delete the marks of the stream from {_LEDGER} and start with a new checkpoint"
+            )
+
+    def _write_all(self, session: Session, batch: BatchWrites) -> None:
+        self._make_ledger(session)
+        for write in batch.writes:
+            self._write(session, write)
+            reach("warehouse.table_written")
+        marks = stream_marks(batch.app, batch.query, batch.batch)
+        written = [write.table for write in batch.writes if write.changes]
+        marks |= {table_mark(batch.app, batch.query, table): batch.batch for table in written}
+        session.set_marks(self._name(_LEDGER), marks)
+
+    def _check_columns(self, session: Session, write: Write) -> None:
+        there = self._columns(session, write.table)
+        if not there:
+            raise SinkError(f"{self._shown(write.table)} is not there; call prepare({write.table!r}, schema) first")
+        check_schema(self._shown(write.table), there, sql_types(write.schema), may_lack=self.evolve)
+
+    def _write(self, session: Session, write: Write) -> None:
+        self._check_columns(session, write)
+        if write.kind == "replace":
+            session.run("DELETE FROM {table}", table=self._name(write.table))
+        for file in write.files:
+            path = staged_path(self.place(write.table), file)
+            columns = write.schema.names
+            count = copy_rows(session, self._name(write.table), columns, batches_of(path, columns))
+            if count != file.rows:
+                raise SinkError(f"{path} is damaged: it has {count} rows, and had {file.rows} when it was written")

@@ -1,0 +1,128 @@
+"""Arrow's types as PostgreSQL has them, and rows as COPY takes them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from semistream.errors import ArgumentError, SchemaError
+from semistream.warehouse.contract import RESERVED
+from semistream.warehouse.schemas import stored_type
+
+_NAME_BYTES = 63  # PostgreSQL cuts a longer name, and two may become one
+
+_PLAIN: list[tuple[Callable[[pa.DataType], bool], str]] = [
+    (pa.types.is_boolean, "boolean"),
+    (lambda kind: kind in (pa.int8(), pa.uint8(), pa.int16()), "smallint"),
+    (lambda kind: kind in (pa.uint16(), pa.int32()), "integer"),
+    (lambda kind: kind in (pa.uint32(), pa.int64()), "bigint"),
+    (lambda kind: kind == pa.uint64(), "numeric(20,0)"),
+    (lambda kind: kind in (pa.float16(), pa.float32()), "real"),
+    (pa.types.is_float64, "double precision"),
+    (pa.types.is_string, "text"),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind), "bytea"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time without time zone"),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamp with time zone"),
+    (pa.types.is_timestamp, "timestamp without time zone"),
+]
+_BACK = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "text": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time without time zone": pa.time64("us"),
+    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+    "timestamp without time zone": pa.timestamp("us"),
+}
+_WRITTEN_AS: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_time, pa.time64("us")),
+]
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+
+
+def check_name(what: str, name: object) -> str:
+    """A name that PostgreSQL keeps as it is when quoted, or an error."""
+    reason = None
+    if not isinstance(name, str) or not name:
+        reason = "is no name"
+    elif "\0" in name:
+        reason = "holds a NUL, which PostgreSQL's names cannot"
+    elif len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
+        reason = f"has more than {_NAME_BYTES} bytes, and PostgreSQL would cut it"
+    elif what == "table" and name.startswith(RESERVED):
+        reason = f"begins with {RESERVED}, as the tables of semistream's own do"
+    if reason is not None:
+        raise ArgumentError(f"{what}={name!r} {reason}; choose another name")
+    assert isinstance(name, str)
+    return name
+
+
+def sql_types(schema: pa.Schema) -> dict[str, str]:
+    """PostgreSQL's type of each column."""
+    return {check_name("column", field.name): sql_type(field.name, field.type) for field in schema}
+
+
+def sql_type(name: str, kind: pa.DataType) -> str:
+    """PostgreSQL's type for Arrow's."""
+    kind = stored_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    found = next((text for fits, text in _PLAIN if fits(kind)), None)
+    if found is None:
+        raise SchemaError(
+            f"column {name!r} is {kind}, for which there is no column in PostgreSQL; make plain columns or text of it"
+        )
+    return found
+
+
+def arrow_type(name: str, text: str) -> pa.DataType:
+    """Arrow's type for PostgreSQL's."""
+    if text.startswith(("character varying", "character(")):
+        return pa.string()
+    numeric = _NUMERIC.fullmatch(text)
+    if numeric is not None and int(numeric.group(1)) <= 76:
+        precision, scale = int(numeric.group(1)), int(numeric.group(2))
+        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    if text not in _BACK:
+        raise SchemaError(f"column {name!r} is {text} in PostgreSQL, which cannot be read as Arrow")
+    return _BACK[text]
+
+
+def csv_of(rows: pa.RecordBatch) -> bytes:
+    """Rows as COPY … (FORMAT csv) takes them: NULL is nothing, an empty string is quoted."""
+    columns = [_as_text(rows.column(at), field.type) for at, field in enumerate(rows.schema)]
+    sink = io.BytesIO()
+    options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+    pacsv.write_csv(pa.table(columns, names=[str(at) for at in range(len(columns))]), sink, options)
+    return sink.getvalue()
+
+
+def _as_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column that Arrow writes as PostgreSQL reads it; the session's time zone is UTC."""
+    if pa.types.is_dictionary(kind):
+        return _as_text(column.cast(kind.value_type), kind.value_type)
+    if pa.types.is_timestamp(kind):
+        # Arrow refuses to lose nanoseconds. Without its zone an instant is written as the time in UTC.
+        return column.cast(stored_type(kind)).cast(pa.timestamp("us"))
+    if stored_type(kind) == pa.binary() or pa.types.is_fixed_size_binary(kind):
+        return pa.array(_hex(column.to_pylist()), pa.string())
+    for fits, other in _WRITTEN_AS:
+        if fits(kind):
+            return column.cast(other)
+    return column.cast(stored_type(kind))
+
+
+def _hex(values: Iterable[bytes | None]) -> list[str | None]:
+    return [None if value is None else "\\x" + value.hex() for value in values]

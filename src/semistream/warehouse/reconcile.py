@@ -1,0 +1,217 @@
+"""Rows that were shed, joined and loaded after all, each exactly once.
+
+Batch by batch: the shed rows of a batch are joined as the stream's own rows were, with the version of the master that
+their batch read, and appended to the Delta table in one commit with the batch's number (`DeltaSink`). Killed at any
+moment and started again, it passes over the batches that the table holds. Only batches that are over are taken: those
+before the newest, the newest too when the checkpoint says that Spark has committed it.
+
+>>> reconcile("/data/shed", "/data/sales")  # doctest: +SKIP
+Reconciled(batches=12, rows=40311, skipped=0, waiting=())
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.as_of import AsOf
+from semistream.budget import Budget, parse_bytes
+from semistream.errors import (
+    ArgumentError,
+    OtherVersionError,
+    SchemaError,
+    SheddingError,
+    StoreNotFoundError,
+    UnmatchedRowError,
+    local_path,
+)
+from semistream.lookup.bind import JoinPlan
+from semistream.lookup.choose import choose_algorithm
+from semistream.lookup.run import open_store
+from semistream.shedding.log import ShedPart, batches_in, decoded, read_part, read_rows
+from semistream.stores import MasterStore
+from semistream.stores.paged.manifest import StoreVersion
+from semistream.warehouse.delta import DeltaSink, query_of
+from semistream.warehouse.schemas import stored_type
+
+Progress = Callable[[str, int, int | None], None]
+Transform = Callable[[pa.Table], pa.Table]
+_KEPT_BATCHES = 2  # what a running stream needs to know its rate
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """What was done: batches loaded and their shed rows, batches that the table held, batches that may still run."""
+
+    batches: int
+    rows: int
+    skipped: int
+    waiting: tuple[int, ...]
+
+
+def reconcile(
+    shed: str | os.PathLike[str],
+    table: str | os.PathLike[str],
+    *,
+    master: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    memory: int | str = "256MB",
+    latest: bool = False,
+    transform: Transform | None = None,
+    remove: bool = False,
+    progress: Progress | None = None,
+) -> Reconciled:
+    """Join the rows in the directory ``shed`` and append them to the Delta table.
+
+    ``master`` is the store, by default where it was when the rows were shed. ``checkpoint`` is the query's: with it the
+    newest batch is loaded too, once Spark has committed it. ``latest`` joins with the newest version of the master
+    instead of the one that the batch read. ``transform`` turns the joined rows into the table's, where the stream's
+    rows were changed after ``enrich`` too. ``remove`` deletes the files of batches that the table holds. Weights of
+    rows that are loaded here are 0: sums with weights stay estimates of all rows, sums without become exact.
+    """
+    root, target = local_path("shed", shed), local_path("table", table)
+    master = None if master is None else local_path("master", master)
+    read_to = None if checkpoint is None else local_path("checkpoint", checkpoint)
+    if not root.is_dir():
+        raise ArgumentError(f"there is no directory {root}; give the one that Shed(to=...) named")
+    found = batches_in(root)
+    parts = {batch: [read_part(path) for path in paths] for batch, paths in found.items()}
+    waiting = _waiting(parts, read_to)
+    ready = [batch for batch in parts if batch not in waiting]
+    sinks: dict[str, DeltaSink] = {}
+    rows = 0
+    for number, batch in enumerate(ready):
+        some = [part for part in parts[batch] if part.rows]
+        if some:
+            query = _one_query(some)
+            sink = sinks.setdefault(query, DeltaSink(target, f"shed-{query}"))
+            before = sink.written
+            load = _Load(some, master, memory, target, transform, latest=latest)
+            sink.load(load, batch, query, gaps=True)
+            rows += sum(part.rows for part in some) * (sink.written - before)
+        if progress is not None:
+            progress("reconcile", number + 1, len(ready))
+    if remove:
+        for batch in [batch for batch in ready if batch in list(found)[:-_KEPT_BATCHES]]:
+            shutil.rmtree(root / f"batch={batch}")
+    loaded, skipped = (sum(getattr(sink, name) for sink in sinks.values()) for name in ("written", "skipped"))
+    return Reconciled(loaded, rows, skipped, tuple(waiting))
+
+
+def _waiting(parts: dict[int, list[ShedPart]], checkpoint: Path | None) -> list[int]:
+    """The newest batch of a Spark query, unless Spark has committed it: a task of it may still be at work."""
+    if not parts:
+        return []
+    newest = max(parts)
+    about = next(iter(parts[newest]), None)
+    if about is not None and about.source == "join":
+        return []
+    if checkpoint is None:
+        return [newest]
+    query = query_of(checkpoint)
+    if about is not None and about.query != query:
+        raise ArgumentError(f"checkpoint={str(checkpoint)!r} is of query {query}, the shed rows are of {about.query}")
+    return [] if (checkpoint / "commits" / str(newest)).exists() else [newest]
+
+
+def _one_query(parts: list[ShedPart]) -> str:
+    queries = {part.query for part in parts}
+    if len(queries) > 1:
+        raise SheddingError(
+            f"{parts[0].path.parent} holds rows of several queries ({', '.join(sorted(queries))}); move those of one "
+            "to a directory of their own"
+        )
+    return queries.pop()
+
+
+@dataclass(frozen=True)
+class _Load:
+    """Reads and joins the rows of one batch when the sink asks for them."""
+
+    parts: list[ShedPart]
+    master: str | os.PathLike[str] | None
+    memory: int | str
+    table: Path
+    transform: Transform | None
+    latest: bool
+
+    def __call__(self) -> pa.Table:
+        about = self.parts[0]
+        store = self._store(about)
+        schema = next(read_rows(about.path)).schema
+        plan = JoinPlan.make(
+            schema,
+            store.schema,
+            store.codec,
+            about.on,
+            about.how,
+            about.columns,
+            about.suffix,
+            decoded(about.defaults),
+            ignore_case=about.ignore_case,
+            as_of=None if about.as_of is None else AsOf(*about.as_of),
+            multiple=about.multiple,
+            status=about.status,
+        )
+        memory_bytes = parse_bytes(self.memory, whole=store.bytes)
+        kind: Any = choose_algorithm("auto", store, plan, memory_bytes).join
+        join = kind(store, plan, Budget(memory_bytes))
+        joined = pa.Table.from_batches(join.join(self._rows(schema)), plan.output)
+        join.check()
+        if about.on_miss == "fail" and join.stats.unmatched:
+            raise UnmatchedRowError(
+                f"on_miss='fail': {join.stats.unmatched:,} of {join.stats.rows_in:,} shed rows of batch {about.batch} "
+                f"have no match in {store.path} (version {store.version}), for example "
+                f"{', '.join(map(repr, join.unmatched_sample))}; add them to the master and use --latest"
+            )
+        if about.weight is not None:
+            zeros = pa.repeat(pa.scalar(0.0), joined.num_rows)
+            joined = joined.add_column(len(schema), about.weight, zeros)
+        if self.transform is not None:
+            joined = self.transform(joined)
+        return _fitted(joined, self.table)
+
+    def _store(self, about: ShedPart) -> MasterStore:
+        place = about.store if self.master is None else self.master
+        if self.latest:
+            return open_store(place)
+        try:
+            store = MasterStore.open(place, about.master_version)
+            if about.digest is not None:
+                StoreVersion(about.store_id, about.master_version, about.digest).check(store.manifest, store.path)
+            return open_store(store)
+        except (StoreNotFoundError, OtherVersionError) as error:
+            raise type(error)(
+                f"batch {about.batch} was shed with version {about.master_version} of the master: {error}. Restore it, "
+                "name where it is with --master, or use --latest to join with the newest version"
+            ) from error
+
+    def _rows(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for part in self.parts:
+            for batch in read_rows(part.path):
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def _fitted(joined: pa.Table, path: Path) -> pa.Table:
+    """The columns that the table has, in its order, in the types that Delta keeps."""
+    from deltalake import DeltaTable
+
+    if DeltaTable.is_deltatable(str(path)):
+        names = [field.name for field in DeltaTable(path).schema().fields]
+        missing = [name for name in names if name not in joined.column_names]
+        if missing:
+            raise SchemaError(
+                f"{path} has a column {missing[0]!r} which the join does not give; its columns are "
+                f"{joined.column_names}. Call semistream.warehouse.reconcile(..., transform=...) from Python, with "
+                "what is done to the stream's rows after enrich"
+            )
+        joined = joined.select(names)
+    columns = [pc.cast(joined.column(field.name), stored_type(field.type)) for field in joined.schema]
+    return pa.table(columns, names=joined.column_names)
