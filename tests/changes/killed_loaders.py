@@ -57,8 +57,9 @@ def load(root: Path, first: int) -> None:
     batch = first
     while True:
         run_batch(root, batch)
-        (root / "doing").write_text(str(batch))
-        (root / "doing").rename(root / "done")
+        if batch > done(root):  # what is repeated was done
+            (root / "doing").write_text(str(batch))
+            (root / "doing").rename(root / "done")
         batch += 1
 
 
