@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
@@ -29,7 +30,7 @@ from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.shape import Shape
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.stores import MasterStore
-from semistream.stores.paged.manifest import Manifest, sync_directory
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StaleWriterError
 from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write
 

@@ -26,8 +26,8 @@ from typing import Any, Literal, Protocol, cast
 
 import pyarrow as pa
 
+from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, choose
-from semistream.stores.paged.manifest import sync_directory
 from semistream.warehouse import SinkError
 from semistream.warehouse.marks import check_app, check_query
 from semistream.warehouse.schemas import stored_schema
