@@ -27,7 +27,6 @@ from semistream.lookup.bind import JoinPlan
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 
-Measure = Callable[[Any], Iterator[pa.RecordBatch]]
 _BUFFERS = tuple(float(share) for share in np.geomspace(0.0005, 0.5, 25))
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
 _CACHES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
@@ -30,7 +31,7 @@ from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.routes import choose_columns, make_stage
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.stores import MasterStore
-from semistream.stores.paged.manifest import Manifest, sync_directory
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StaleWriterError
 from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write
 

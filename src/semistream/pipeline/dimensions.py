@@ -140,7 +140,6 @@ def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
         one.table,
         [dimension.shape.surrogate],
         rows,
-        None,
         dimension.store.version,
         store=dimension.store.manifest.store_id,
     )

@@ -68,7 +68,7 @@ _TOP = (
     "dimensions",
     "shed",
 )
-_SINKS = ("delta", "postgres", "parquet")
+_SINKS = ("delta", "postgres")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
@@ -249,10 +249,6 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging
         from semistream.warehouse.delta_tables import DeltaWarehouse
 
         return DeltaWarehouse(lines.path.parent / local_path("delta", where))
-    if kind == "parquet":
-        from semistream.warehouse.parquet import ParquetWarehouse
-
-        return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
     from semistream.warehouse.postgres import PostgresWarehouse
 
     return PostgresWarehouse(filled(where, os.environ), schema=schema or "public", staging=staging)

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from semistream.durable import private
 from semistream.errors import StateError
 from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
-from semistream.stores.paged.manifest import private
 from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
