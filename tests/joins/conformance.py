@@ -104,7 +104,7 @@ def conform(join: Join, question: Question) -> None:
 def check_join(kind: type[Join], question: Question, memory: str = "large") -> Join:
     """Run a join once, in the smallest, a small or a large budget, and check it."""
     plan = question.plan
-    least = kind.least_bytes(question.store, plan)
+    least = kind.least_bytes(question.store.facts, plan)
     total = {"least": least, "small": least + 6_000, "large": 1 << 26}[memory]
     join = kind(question.store, plan, Budget(total))
     conform(join, question)

@@ -200,8 +200,8 @@ def test_layouts_of_arrow_that_mean_the_same(
 def test_predictions_are_sensible(stores: Stores, join: str) -> None:
     store, table = stores("int64", "unique", "shuffled")
     plan = question(store, table, "int64", "some matched", "left", "all columns").plan
-    for memory in (JOINS[join].least_bytes(store, plan), 1 << 24):
-        said = JOINS[join].predict(store, plan, memory, Profile())
+    for memory in (JOINS[join].least_bytes(store.facts, plan), 1 << 24):
+        said = JOINS[join].predict(store.facts, plan, memory, Profile())
         assert said.tuples_per_read >= 1
         assert 0 <= said.hit_ratio <= 1
 

@@ -117,7 +117,7 @@ def run(masters: Masters, name: str, options: Options, rest: tuple[str, ...]) ->
     kind: Any = JOINS[name]
 
     def budget(question: Question) -> Budget:
-        least = kind.least_bytes(question.store, question.plan)
+        least = kind.least_bytes(question.store.facts, question.plan)
         return Budget({"least": least, "small": least + 6_000, "large": 1 << 22}[memory])
 
     join = kind(first.store, first.plan, budget(first))
