@@ -22,6 +22,7 @@ from semistream.joins.papers.stream_table import StreamTable
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection, address_of
 from semistream.stores.contract import Reader, StoreFacts
+from semistream.stores.group_reader import portions
 
 CELL_OVERHEAD = 2  # two flags
 _NOTHING: Indices = np.empty(0, np.int64)
@@ -32,7 +33,7 @@ def give(
 ) -> Iterator[pa.RecordBatch]:
     """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` that they match."""
     matched = last > first
-    for start, end in _portions(last - first, output.most_rows) if output.wants_rows or not sure else ():
+    for start, end in portions(np.maximum(last - first, 1), output.most_rows) if output.wants_rows or not sure else ():
         tuples, left, right = np.arange(start, end), _NOTHING, _NOTHING
         found = np.zeros(end - start, np.bool_)
         for left, right in product_of_groups(tuples, tuples + 1, first[tuples], last[tuples], output.most_rows):
@@ -50,17 +51,6 @@ def give(
     output.count(stream, matched)
     if not output.wants_rows:
         yield from output.rest(stream, matched)
-
-
-def _portions(counts: Indices, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of tuples with at most ``most`` rows of output together, or of one tuple."""
-    ends = np.cumsum(np.maximum(counts, 1))
-    start = 0
-    while start < len(counts):
-        before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
-        yield start, end
-        start = end
 
 
 def _with_unmatched(output: Output, unmatched: Indices, left: Indices, rows: Addresses) -> tuple[Indices, Addresses]:
