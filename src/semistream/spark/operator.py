@@ -35,6 +35,7 @@ from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
 from semistream.stats import Stats
 from semistream.stores import MasterStore
+from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
@@ -89,9 +90,9 @@ class Operator:
             return self.pinned_by.ask(self.store, *running_batch, self.refresh, self.planned)
         return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned)
 
-    def one_match(self, store: MasterStore) -> bool:
+    def one_match(self, store: Store) -> bool:
         """True when a stream row never has more than one match."""
-        return store.unique or self.multiple != "all"
+        return store.facts.unique or self.multiple != "all"
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
@@ -240,10 +241,10 @@ def _shared_cache(
     operator: Operator, store: MasterStore, plan: JoinPlan, here: Area, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
-    division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
+    division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
     simple = store.unique and layout.fixed
-    size = cell_bytes(store, layout, simple=simple)
+    size = cell_bytes(store.facts, layout, simple=simple)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)
@@ -271,4 +272,4 @@ def _whole_master(operator: Operator, store: MasterStore, plan: JoinPlan, here: 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:
         return shared_table(here, operator.identity, store.manifest.identity, load)
 
-    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold)
+    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
