@@ -14,7 +14,7 @@ from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from semistream.budget import Budget
-    from semistream.lookup.bind import JoinPlan
+    from semistream.lookup.bind import LookupPlan
 
 
 class Front(Protocol):
@@ -41,7 +41,7 @@ class Join(ABC):
     takes_conditions: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         self.store = store
         self.plan = plan
         self.budget = budget
@@ -79,13 +79,13 @@ class Join(ABC):
 
     @classmethod
     @abstractmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """The smallest budget this algorithm works in, for one row at a time."""
 
     @classmethod
     @abstractmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
 

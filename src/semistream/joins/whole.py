@@ -20,7 +20,7 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.joins.matching import matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
@@ -33,7 +33,7 @@ class ReferenceJoin(Join):
     name = "reference"
     idea = "the whole master in memory"
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, hold: Hold | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, hold: Hold | None = None) -> None:
         """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
         super().__init__(store, plan, budget)
         need = self.least_bytes(store, plan)
@@ -149,7 +149,7 @@ class ReferenceJoin(Join):
         return self._sample[:5]
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         target = Projection(store.layout, plan.needed).target
         text = max(0.0, store.row_bytes - 12 - store.layout.head) if not target.fixed else 0.0
@@ -158,7 +158,7 @@ class ReferenceJoin(Join):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `Join.predict`."""
         del memory_bytes, profile, settings

@@ -12,7 +12,7 @@ from typing import Any
 from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Prediction, Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
 
 # Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
@@ -29,7 +29,7 @@ class Choice:
     join: type[Join]
     reason: str
     store: Any
-    plan: JoinPlan
+    plan: LookupPlan
     memory_bytes: int
     profile: Profile
     costs: Costs | None = None
@@ -50,7 +50,7 @@ class Choice:
 def choose_algorithm(
     algorithm: str,
     store: Any,
-    plan: JoinPlan,
+    plan: LookupPlan,
     memory_bytes: int,
     *,
     copies: int = 1,
@@ -109,11 +109,11 @@ def _costs() -> Costs:
         return default_costs()
 
 
-def _suits(kind: type[Join], plan: JoinPlan) -> bool:
+def _suits(kind: type[Join], plan: LookupPlan) -> bool:
     return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 
-def _check_memory(kind: type[Join], store: Any, plan: JoinPlan, memory_bytes: int, copies: int) -> None:
+def _check_memory(kind: type[Join], store: Any, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
     least = kind.least_bytes(store, plan) * copies
     if least > memory_bytes:
         raise MemoryBudgetError(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError, meant
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.expressions import columns_of
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
@@ -99,7 +99,7 @@ def _lookup(step: Lookup, known: _Columns) -> None:
         stream = pa.schema([pa.field(name, known.types[name]) for name in step.on])
         columns = [] if step.columns is None else list(step.columns)
         try:
-            JoinPlan.make(stream, store.schema, store.codec, step.on, "left", columns, suffix="_master")
+            LookupPlan.make(stream, store.schema, store.codec, step.on, "left", columns, suffix="_master")
         except SemistreamError as error:
             raise StepError(number, "columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
     keys = set(step.on.values())

@@ -27,7 +27,7 @@ from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Source, WaitingJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 Schedule = Callable[[int], tuple[int, int]]
 
@@ -50,7 +50,7 @@ class AMeshJoin(ScanJoin):
     idea = "MESHJOIN whose packet and read sizes may change at any step"
     settings_type = AmeshSettings
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: AmeshSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: AmeshSettings | None = None) -> None:
         self.settings = settings or AmeshSettings()
         super().__init__(store, plan, budget)
         self.b = max(1, min(len(self.partitions), self.partitions.buffer_pages))
@@ -102,7 +102,7 @@ class AMeshJoin(ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """As MESHJOIN; a packet that has met all of R within a read cuts it in two."""
         said = super().predict(store, plan, memory_bytes, profile, settings)

@@ -26,7 +26,7 @@ from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Mask, Shares, WaitingJoin
 from semistream.joins.popularity import Floats, Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
 
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
@@ -53,7 +53,7 @@ class BlockJoin(QueueJoin):
 
     buffer_share = 0.005
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self.blocks: dict[int, Block] = {}
         self.block_bytes = 0
@@ -80,7 +80,7 @@ class BlockJoin(QueueJoin):
 
     @classmethod
     def blocks_in_memory(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile
     ) -> tuple[Shares, Master, int, float, Floats]:
         """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
         shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)

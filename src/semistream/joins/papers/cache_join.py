@@ -12,7 +12,7 @@ from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Mask, Shares, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class CacheFirst(WaitingJoin):
@@ -36,12 +36,12 @@ class CacheFirst(WaitingJoin):
         yield from self.cache.answer(stream, codes, waiting)
 
     @staticmethod
-    def cached_rows(store: Any, plan: JoinPlan, shares: Shares, share: float) -> int:
+    def cached_rows(store: Any, plan: LookupPlan, shares: Shares, share: float) -> int:
         """Rows that H_R has room for."""
         return int(shares.free * share) // row_cost(store, plan) if shares.spare > 0 else 0
 
     @staticmethod
-    def divided(store: Any, plan: JoinPlan, shares: Shares, rows: int) -> dict[str, int]:
+    def divided(store: Any, plan: LookupPlan, shares: Shares, rows: int) -> dict[str, int]:
         """The parts of the budget, by name."""
         cache = rows * row_cost(store, plan)
         return {

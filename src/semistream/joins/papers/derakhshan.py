@@ -32,7 +32,7 @@ from semistream.joins.papers.waiting_join import buffer_bytes, output_row_bytes
 from semistream.joins.popularity import Popularity
 from semistream.joins.window import row_charge
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection
 from semistream.stores.paged.reading import PageReader
 
@@ -58,7 +58,7 @@ class DerakhshanJoin(Join):
     idea = "a block's missing keys are asked for in one batch; least recently used rows leave the cache; order is kept"
     keeps_order = True
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         budget.require("index", store.index_bytes)
         spare = max(0, budget.total - self.least_bytes(store, plan))
@@ -81,7 +81,7 @@ class DerakhshanJoin(Join):
         self.stats.peak_bytes = budget.peak
 
     @staticmethod
-    def _waiting_bytes(store: Any, plan: JoinPlan) -> int:
+    def _waiting_bytes(store: Any, plan: LookupPlan) -> int:
         return row_charge(plan.stream) + cell_bytes(store, plan) + _INDEX_BYTES
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -173,14 +173,14 @@ class DerakhshanJoin(Join):
         self.cache.check(self.name)
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         row = output_row_bytes(store, plan) + cls._waiting_bytes(store, plan)
         return int(store.index_bytes + store.largest_page + row)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """Hits of an LRU cache; the misses of a block share pages."""
         del settings

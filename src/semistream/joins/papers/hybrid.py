@@ -18,7 +18,7 @@ from semistream.joins.contract import Prediction, Profile
 from semistream.joins.costs import Master, prediction, queue_reads
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class HybridJoin(QueueJoin):
@@ -29,7 +29,7 @@ class HybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
         del settings

@@ -19,7 +19,7 @@ from semistream.budget import Budget
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.paged.reading import PageReader
 
@@ -33,7 +33,7 @@ class IndexNestedLoopJoin(Join):
     name = "inl"
     idea = "one indexed lookup a stream tuple"
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self.projection = Projection(store.layout, plan.needed)
         budget.require("index", store.index_bytes)
@@ -80,14 +80,14 @@ class IndexNestedLoopJoin(Join):
         yield from self.output.settled(stream, matched)
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         per_row = row_charge(plan.stream) + int(store.row_bytes)
         return int(store.index_bytes + 2 * store.largest_page + per_row)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `Join.predict`."""
         del plan, memory_bytes, profile, settings

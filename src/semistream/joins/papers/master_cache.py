@@ -16,7 +16,7 @@ import pyarrow as pa
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection, RowLayout, address_of
 from semistream.stats import Stats
 
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
-def cell_bytes(store: Any, plan: JoinPlan) -> int:
+def cell_bytes(store: Any, plan: LookupPlan) -> int:
     """The bytes of a cell: exact for rows of fixed width, else room for most rows."""
     layout = Projection(store.layout, plan.needed).target
     if layout.fixed:
@@ -33,7 +33,7 @@ def cell_bytes(store: Any, plan: JoinPlan) -> int:
     return int(layout.head + 1.5 * text)
 
 
-def row_cost(store: Any, plan: JoinPlan) -> int:
+def row_cost(store: Any, plan: LookupPlan) -> int:
     """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
     return cell_bytes(store, plan) + _ENTRY_BYTES
 
@@ -42,7 +42,7 @@ class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
     def __init__(
-        self, store: Any, plan: JoinPlan, rows: int, stats: Stats, most_rows: int, source: RowLayout | None = None
+        self, store: Any, plan: LookupPlan, rows: int, stats: Stats, most_rows: int, source: RowLayout | None = None
     ) -> None:
         """``source`` is the layout of the rows that will be put, the store's own unless said."""
         super().__init__(rows)

@@ -21,7 +21,7 @@ from semistream.budget import Budget
 from semistream.errors import ArgumentError
 from semistream.joins.contract import Prediction, Profile
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class MeshJoin(ScanJoin):
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
     settings_type = MeshSettings
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: MeshSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: MeshSettings | None = None) -> None:
         self.settings = settings or MeshSettings()
         self.buffer_share = self.settings.buffer_share
         super().__init__(store, plan, budget)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `ScanJoin.predict_with`."""
         return cls.predict_with(store, plan, memory_bytes, profile, (settings or MeshSettings()).buffer_share)

@@ -33,7 +33,7 @@ from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 
 _RULES = ("corrected", "printed")
@@ -61,7 +61,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
     settings_type = MoijSettings
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: MoijSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: MoijSettings | None = None) -> None:
         self.settings = settings or MoijSettings()
         self.row_cost, self.slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
         self.factor = 2 if self.settings.inequality == "corrected" else 1
@@ -149,7 +149,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
         chosen = settings or MoijSettings()

@@ -24,7 +24,7 @@ from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.waiting_join import Source
 from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class OptimisedXHybridJoin(CacheJoin):
@@ -52,7 +52,7 @@ class OptimisedXHybridJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN behind a cache of the first keys of R."""
         del settings

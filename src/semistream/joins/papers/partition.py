@@ -21,7 +21,7 @@ from semistream.budget import Budget
 from semistream.joins.contract import Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class PartitionJoin(BlockJoin):
@@ -30,7 +30,7 @@ class PartitionJoin(BlockJoin):
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
 
@@ -43,7 +43,7 @@ class PartitionJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """Blocks fill up to one level and are read there; on average they are half full."""
         del settings

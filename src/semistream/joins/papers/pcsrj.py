@@ -30,7 +30,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.papers.waiting_join import buffer_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 
 _AHEAD = 4  # batches that wait between the threads
@@ -59,7 +59,7 @@ class ParallelCacheJoin(Join):
     idea = "the stream split by key over several cache joins that run side by side"
     settings_type = PcsrjSettings
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
         super().__init__(store, plan, budget)
         self.settings = settings or PcsrjSettings()
         kind = SemiStreamCacheJoin
@@ -156,13 +156,13 @@ class ParallelCacheJoin(Join):
             node.check()
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         return SemiStreamCacheJoin.least_bytes(store, plan)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
         chosen = settings or PcsrjSettings()

@@ -15,13 +15,13 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import InvariantError
 from semistream.joins.papers.waiting_join import Source, WaitingJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class QueueJoin(WaitingJoin):
     """The loop; see the module."""
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self.fruitless = 0  # iterations whose key had no match
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import SemistreamError
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 
 _MESSAGE_ROWS = 8_192
@@ -29,7 +29,7 @@ _MESSAGE_ROWS = 8_192
 class RemoteNode:
     """Looks like the join that runs elsewhere, as far as a parallel join asks for it."""
 
-    def __init__(self, kind: Any, store: Any, plan: JoinPlan, memory_bytes: int, settings: Any) -> None:
+    def __init__(self, kind: Any, store: Any, plan: LookupPlan, memory_bytes: int, settings: Any) -> None:
         self._made_of = kind, str(store.path), store.manifest.identity, store.direct, plan, memory_bytes, settings
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None

@@ -21,7 +21,7 @@ from semistream.errors import ArgumentError
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Source
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RMeshJoin(ScanJoin):
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: RmeshSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: RmeshSettings | None = None) -> None:
         self.settings = settings or RmeshSettings()
         super().__init__(store, plan, budget)
         # First and last segment in the buffer, codes, rows, and the requests of its reader until then.

@@ -22,7 +22,7 @@ from semistream.joins.costs import Master, prediction
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.waiting_join import Source, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 
 _NOBODY: Slots = np.empty(0, np.int32)
@@ -35,7 +35,7 @@ class ScanJoin(WaitingJoin):
     takes_conditions = True
     keeps_order = True
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self.chunks = max(1, len(self.partitions))  # an empty R is met at once
         self.w = max(1, self.table.capacity // self.chunks)
@@ -123,7 +123,7 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `predict_with`."""
         del settings
@@ -131,7 +131,7 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict_with(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, buffer_share: float
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float
     ) -> Prediction:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
         shares = cls.shares(store, plan, memory_bytes, buffer_share)

@@ -26,7 +26,7 @@ from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
@@ -38,7 +38,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     takes_conditions = False  # its cache finds rows by key
     keeps_order = False
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         self._row_cost, self._slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
         super().__init__(store, plan, budget)
 
@@ -58,7 +58,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
         del settings

@@ -28,7 +28,7 @@ from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 
 
@@ -61,7 +61,7 @@ class SemiStreamCacheJoin(CacheJoin):
     settings_type = SscjSettings
     cache_share = SscjSettings.cache_share
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget, settings: SscjSettings | None = None) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: SscjSettings | None = None) -> None:
         self.settings = settings or SscjSettings()
         self.cache_share, self.buffer_share = self.settings.cache_share, self.settings.buffer_share
         super().__init__(store, plan, budget)
@@ -102,14 +102,14 @@ class SemiStreamCacheJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache of the most frequent keys."""
         return cls.predict_part(store, plan, memory_bytes, profile, settings)
 
     @classmethod
     def predict_part(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None, part: float = 1.0
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None, part: float = 1.0
     ) -> Prediction:
         """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
         chosen = settings or SscjSettings()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from semistream.joins.contract import Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class SemiStreamIndexJoin(BlockJoin):
@@ -37,7 +37,7 @@ class SemiStreamIndexJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """A pass reads every block that the gathered tuples need."""
         del settings

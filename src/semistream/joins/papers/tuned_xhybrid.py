@@ -12,7 +12,7 @@ from typing import Any
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
 from semistream.joins.papers.xhybrid import XHybridJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TunedXHybridJoin(XHybridJoin):
     settings_type = TunedXHybridSettings
 
     def __init__(
-        self, store: Any, plan: JoinPlan, budget: Budget, settings: TunedXHybridSettings | None = None
+        self, store: Any, plan: LookupPlan, budget: Budget, settings: TunedXHybridSettings | None = None
     ) -> None:
         self.settings = settings or TunedXHybridSettings()
         self.buffer_share = self.settings.swappable

@@ -29,7 +29,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
 from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 
 Mask = npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ class Shares:
         return 1 + max(0, self.free - reserved) // self.slot
 
 
-def output_row_bytes(store: Any, plan: JoinPlan) -> int:
+def output_row_bytes(store: Any, plan: LookupPlan) -> int:
     """What a row of output takes while it is made."""
     return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
 
@@ -87,7 +87,7 @@ class Source:
     answering hits would cost more than all the rest.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: LookupPlan, output: Output, answer: Answer) -> None:
         self._pieces = (
             piece
             for batch in batches
@@ -140,7 +140,7 @@ class WaitingJoin(Join):
 
     buffer_share = 0.02  # of what the least budget leaves
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         shares = self.shares(store, plan, budget.total, self.buffer_share)
         budget.require("index", store.index_bytes)
@@ -255,13 +255,13 @@ class WaitingJoin(Join):
             raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         row = output_row_bytes(store, plan)
         return int(store.index_bytes + store.largest_page + row + cls._slot_bytes(store, plan))
 
     @classmethod
-    def shares(cls, store: Any, plan: JoinPlan, total: int, buffer_share: float) -> Shares:
+    def shares(cls, store: Any, plan: LookupPlan, total: int, buffer_share: float) -> Shares:
         """How a budget is divided, in a run and in the cost model."""
         spare = max(0, total - cls.least_bytes(store, plan))
         buffer, slot = buffer_bytes(store, spare, buffer_share), cls._slot_bytes(store, plan)
@@ -271,7 +271,7 @@ class WaitingJoin(Join):
         return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @staticmethod
-    def _slot_bytes(store: Any, plan: JoinPlan) -> int:
+    def _slot_bytes(store: Any, plan: LookupPlan) -> int:
         """What a waiting tuple takes; in order, with room for a match."""
         cell = cell_bytes(store, plan) + CELL_OVERHEAD if plan.ordered else 0
         return slot_bytes(plan.stream) + cell

@@ -25,7 +25,7 @@ from semistream.joins.costs import Master, prediction, queue_reads, settled
 from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 
 class XHybridJoin(QueueJoin):
@@ -34,7 +34,7 @@ class XHybridJoin(QueueJoin):
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
 
-    def __init__(self, store: Any, plan: JoinPlan, budget: Budget) -> None:
+    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
         super().__init__(store, plan, budget)
         self._pinned: tuple[Any, Any, Any, Any, Any] | None = None
 
@@ -79,7 +79,7 @@ class XHybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
         chosen = settings or (cls.settings_type() if cls.settings_type is not None else None)

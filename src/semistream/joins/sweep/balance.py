@@ -16,7 +16,7 @@ from semistream.joins.sweep.split import (
     worth_keeping,
 )
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 _DAMPING = 0.3
 _TRY_AGAIN = 50  # sweeps after which a closed cache is opened again
@@ -28,7 +28,7 @@ class Balance:
     def __init__(
         self,
         store: Any,
-        plan: JoinPlan,
+        plan: LookupPlan,
         parts: Division,
         cache: TupleCache | None,
         room: int,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semistream.joins.window import row_charge, stream_row_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.paged.store import PLAN_BYTES
 
@@ -28,7 +28,7 @@ class Division:
     window: int
 
     @staticmethod
-    def of(store: Any, plan: JoinPlan, total: int, share: float, tasks: int = 1) -> Division:
+    def of(store: Any, plan: LookupPlan, total: int, share: float, tasks: int = 1) -> Division:
         """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
         page = store.largest_page
         row = output_row_bytes(store, plan)
@@ -45,7 +45,7 @@ class Division:
         return Division(index, 2 * buffer, reads, output, cache, window)
 
 
-def output_row_bytes(store: Any, plan: JoinPlan) -> int:
+def output_row_bytes(store: Any, plan: LookupPlan) -> int:
     """What a row of output takes while it is made, with the copy of the cached row."""
     layout = Projection(store.layout, plan.needed).target
     text = 0.0 if layout.fixed else max(0.0, store.row_bytes - 12 - store.layout.head)

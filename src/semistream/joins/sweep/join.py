@@ -49,7 +49,7 @@ from semistream.joins.sweep.division import Division, output_row_bytes
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.window import Window, charge, row_charge
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.rows import Projection
 from semistream.stores.paged.reading import PageReader
@@ -86,7 +86,7 @@ class SweepJoin(Join):
     def __init__(
         self,
         store: Any,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: SweepSettings | None = None,
         *,
@@ -377,14 +377,14 @@ class SweepJoin(Join):
             )
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: JoinPlan) -> int:
+    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
         return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + output_row_bytes(store, plan) + waiting)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
     ) -> Prediction:
         """See `predict_sweep`."""
         return predict_sweep(store, plan, memory_bytes, profile, settings or SweepSettings())

@@ -19,7 +19,7 @@ from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.cache import TupleCache, cell_bytes
 from semistream.joins.sweep.division import Division, output_row_bytes
 from semistream.joins.window import row_charge, waiting_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.paged.store import PLAN_BYTES
 
@@ -119,7 +119,7 @@ class Split:
     """What the two sides of a budget are worth, for a Zipf stream of some exponent whose rows may wait so long."""
 
     def __init__(
-        self, store: Any, plan: JoinPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
+        self, store: Any, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
         layout = Projection(store.layout, plan.needed).target
         self._cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
@@ -170,7 +170,7 @@ class Split:
         return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
 
 
-def predict_sweep(store: Any, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: Any) -> Prediction:
+def predict_sweep(store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any) -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
     parts = Division.of(store, plan, memory_bytes, settings.cache_share)
     split = Split(store, plan, parts, profile.skew, settings.wait_seconds)
