@@ -43,8 +43,8 @@ class Question:
     status: str | None = None
 
     @property
-    def plan(self) -> JoinPlan:
-        return JoinPlan.make(
+    def plan(self) -> LookupPlan:
+        return LookupPlan.make(
             self.schema,
             self.store.schema,
             self.store.codec,

@@ -14,7 +14,7 @@ from semistream.joins.contract import Profile
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.sweep.split import Split, cache_share, elasticity, request_pages, worth_keeping
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
 from semistream.workloads.zipf import ZipfWorkload
@@ -32,9 +32,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 
 @pytest.fixture
-def question(store: MasterStore) -> JoinPlan:
+def question(store: MasterStore) -> LookupPlan:
     schema = ZipfWorkload(ROWS).stream(0, 1).schema
-    return JoinPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
+    return LookupPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
 
 
 @pytest.fixture(params=DISKS)
@@ -60,7 +60,7 @@ def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: JoinPlan)
 
 
 @pytest.mark.parametrize("skew", [0.25, 0.5, 0.75, 1.0, 1.25])
-def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
+def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
     """What the join follows at run time, from counts alone, ends where the model has the least cost."""
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
     split = Split(on_disk.facts, question, parts, skew)
@@ -86,7 +86,7 @@ def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: JoinPl
     assert rests[-1] < 0.8 * rests[0]
 
 
-def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: JoinPlan) -> None:
+def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: LookupPlan) -> None:
     """A window that is swept before it is full has no use for more bytes."""
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
     patient, hasty = Split(on_disk.facts, question, parts), Split(on_disk.facts, question, parts, wait_seconds=1e-4)
@@ -120,7 +120,7 @@ def test_share_of_any_hits() -> None:
     assert cache_share(0.0, 0.5, 10, 0) >= 0  # an empty master
 
 
-def test_begins_there(store: MasterStore, question: JoinPlan) -> None:
+def test_begins_there(store: MasterStore, question: LookupPlan) -> None:
     memory = store.bytes // 10
     wanted = Split(store.facts, question, Division.of(store.facts, question, memory, 0.9)).rest()
     assert SweepJoin(store, question, Budget(memory)).balance.limit == pytest.approx(wanted, rel=0.01)
@@ -152,7 +152,7 @@ def test_a_useless_cache_is_closed_and_tried_again(
     assert not join.balance.closed_for
 
 
-def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterStore, question: JoinPlan) -> None:
+def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterStore, question: LookupPlan) -> None:
     seconds = itertools.count(0.0, 10.0)  # every batch finds the deadline passed
     join = SweepJoin(store, question, Budget(store.bytes // 10), clock=lambda: next(seconds))
     began = join.balance.limit
@@ -163,7 +163,9 @@ def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterSt
     assert join.balance.limit > 0.97 * join.parts.cache
 
 
-def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(store: MasterStore, question: JoinPlan) -> None:
+def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(
+    store: MasterStore, question: LookupPlan
+) -> None:
     memory = store.bytes // 5
     join = SweepJoin(store, question, Budget(memory), SweepSettings(wait_seconds=1e9))
     load = ZipfWorkload(ROWS, absent=0.5, skew=0.0)

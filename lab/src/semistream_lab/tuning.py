@@ -23,7 +23,7 @@ from semistream.joins.contract import Profile
 from semistream.joins.papers.mesh import MeshJoin, MeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 
@@ -68,7 +68,7 @@ def thresholds(share: float) -> list[SscjSettings]:
 def tune(
     name: str,
     store: Any,
-    plan: JoinPlan,
+    plan: LookupPlan,
     memory_bytes: int,
     profile: Profile,
     *,
@@ -95,7 +95,7 @@ def tune(
 
 
 def least_memory_for_mesh(
-    store: Any, plan: JoinPlan, rate: float, costs: Costs | None = None
+    store: Any, plan: LookupPlan, rate: float, costs: Costs | None = None
 ) -> tuple[int, MeshSettings]:
     """MESHJOIN's second objective: the least memory, and its buffer, with which it reaches a rate."""
     costs = costs or current_costs()

@@ -15,7 +15,7 @@ from semistream.stores.contract import Ability, Store, StoreFacts, check_abiliti
 
 if TYPE_CHECKING:
     from semistream.budget import Budget
-    from semistream.lookup.bind import JoinPlan
+    from semistream.lookup.bind import LookupPlan
 
 
 class Front(Protocol):

@@ -19,7 +19,7 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.matching import Indices, Mask, matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch

@@ -11,7 +11,7 @@ from functools import cached_property
 from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Prediction, Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
 from semistream.stores.contract import Store
 
@@ -109,7 +109,7 @@ def _costs() -> Costs:
         return default_costs()
 
 
-def _suits(kind: type[Join], plan: JoinPlan) -> bool:
+def _suits(kind: type[Join], plan: LookupPlan) -> bool:
     return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 

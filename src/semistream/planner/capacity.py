@@ -17,7 +17,7 @@ from semistream.joins.contract import Profile
 from semistream.joins.popularity import Popularity
 from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import Choice, choose_algorithm
 from semistream.planner.rates import Costs, current_costs
 from semistream.stores.contract import Store

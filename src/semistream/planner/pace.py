@@ -10,7 +10,7 @@ import itertools
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import BATCH, measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload

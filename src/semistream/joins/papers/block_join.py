@@ -25,7 +25,7 @@ from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
 from semistream.joins.popularity import Floats, Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows

@@ -18,7 +18,7 @@ from semistream.budget import Budget
 from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import Store, StoreFacts
 

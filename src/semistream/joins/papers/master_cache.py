@@ -16,7 +16,7 @@ from semistream.joins.groups import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection, RowLayout, address_of
 from semistream.stats import Stats
 from semistream.stores.contract import StoreFacts

@@ -30,7 +30,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.papers.waiting_join import buffer_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store, StoreFacts
 

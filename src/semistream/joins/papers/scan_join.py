@@ -21,7 +21,7 @@ from semistream.joins.costs import Master, prediction
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch

@@ -29,7 +29,7 @@ from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.waiting_join import Demand
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 

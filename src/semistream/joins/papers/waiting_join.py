@@ -29,7 +29,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
 from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import PageStore, Store, StoreFacts
 
@@ -97,7 +97,7 @@ class Source:
     answering hits would cost more than all the rest.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: LookupPlan, output: Output, answer: Answer) -> None:
         self._pieces = (
             piece
             for batch in batches

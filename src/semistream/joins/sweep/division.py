@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from semistream.joins.window import row_charge, stream_row_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 

@@ -19,7 +19,7 @@ from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.cache import TupleCache, cell_bytes
 from semistream.joins.sweep.division import Division, output_row_bytes
 from semistream.joins.window import row_charge, waiting_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
