@@ -71,7 +71,7 @@ class Heard:
 
 
 def made_of(name: str, store: MasterStore, how: str, now: list[float], **options: Any) -> Join:
-    plan = JoinPlan.make(lot(0).schema, store.schema, store.codec, "k", how, **options)
+    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k", how, **options)
     if name == "sweep":
         return SweepJoin(store, plan, Budget(MEMORY), clock=lambda: now[0])
     return JOINS[name](store, plan, Budget(MEMORY))

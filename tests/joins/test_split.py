@@ -44,14 +44,14 @@ def on_disk(request: pytest.FixtureRequest, store: MasterStore) -> MasterStore:
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 0.75, 1.0, 1.25])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
+def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
     parts = Division.of(on_disk.facts, question, int(share * on_disk.bytes), 0.9)
     split = Split(on_disk.facts, question, parts, skew)
     tried = [split.tables, *np.linspace(0.25 * split.room, parts.cache, 60)]
     assert split.seconds(split.rest()) <= 1.01 * min(split.seconds(cache) for cache in tried)
 
 
-def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: JoinPlan) -> None:
+def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: LookupPlan) -> None:
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 50, 0.9)
     split = Split(on_disk.facts, question, parts, 0.0)
     assert split.at(split.rest()).hits == 0
@@ -77,7 +77,7 @@ def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, questi
     assert split.seconds(cache) <= 1.05 * split.seconds(rest)
 
 
-def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: JoinPlan) -> None:
+def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: LookupPlan) -> None:
     rests = []
     for disk in DISKS.values():
         facts = steady(store, disk).facts
@@ -97,7 +97,7 @@ def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: Loo
     assert soon.tuples_per_page < late.tuples_per_page
 
 
-def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: JoinPlan) -> None:
+def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: LookupPlan) -> None:
     said = SweepJoin.predict(store.facts, question, 4 * store.bytes, Profile(1.0), SweepSettings(wait_seconds=1e-4))
     assert said.hit_ratio == 1
     assert "deadline" not in said.remark
@@ -130,7 +130,7 @@ def test_begins_there(store: MasterStore, question: LookupPlan) -> None:
 
 @pytest.mark.parametrize("request_us, byte_ns", [(0.5, 0.04), (0.9, 0.06), (1.1, 0.08), (2.0, 0.1)])
 def test_a_useless_cache_is_closed_and_tried_again(
-    request_us: float, byte_ns: float, store: MasterStore, question: JoinPlan
+    request_us: float, byte_ns: float, store: MasterStore, question: LookupPlan
 ) -> None:
     # What is useless depends on what a read costs, and with it how many sweeps there are: none of these page caches
     # may keep a cache closed that would be useful again.

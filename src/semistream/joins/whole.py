@@ -37,7 +37,7 @@ class ReferenceJoin(Join):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         *,
@@ -156,7 +156,7 @@ class ReferenceJoin(Join):
         return self._sample[:5]
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         target = Projection(facts.layout, plan.needed).target
         text = facts.text_bytes if not target.fixed else 0.0
@@ -167,7 +167,7 @@ class ReferenceJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
-def cell_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+def cell_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """The bytes of a cell: exact for rows of fixed width, else room for most rows."""
     layout = Projection(facts.layout, plan.needed).target
     if layout.fixed:
@@ -34,7 +34,7 @@ def cell_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
     return int(layout.head + 1.5 * text)
 
 
-def row_cost(facts: StoreFacts, plan: JoinPlan) -> int:
+def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
     return cell_bytes(facts, plan) + _ENTRY_BYTES
 
@@ -45,7 +45,7 @@ class MasterCache(Multimap):
     def __init__(
         self,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         rows: int,
         stats: Stats,
         most_rows: int,

@@ -39,7 +39,7 @@ class ScanJoin(WaitingJoin):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,
@@ -133,7 +133,7 @@ class ScanJoin(WaitingJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,
@@ -144,7 +144,7 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict_with(
-        cls, facts: StoreFacts, plan: JoinPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
+        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
     ) -> Prediction:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
         shares = cls.shares(facts, plan, memory_bytes, buffer_share)

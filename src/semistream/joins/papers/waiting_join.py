@@ -62,7 +62,7 @@ class Shares:
         return 1 + max(0, self.free - reserved) // self.slot
 
 
-def output_row_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a row of output takes while it is made."""
     return int(2 * stream_row_bytes(plan.stream) + facts.row_bytes + 64)
 
@@ -154,7 +154,7 @@ class WaitingJoin(Join):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,
@@ -269,13 +269,13 @@ class WaitingJoin(Join):
             raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         row = output_row_bytes(facts, plan)
         return int(facts.index_bytes + facts.largest_page + row + cls._slot_bytes(facts, plan))
 
     @classmethod
-    def shares(cls, facts: StoreFacts, plan: JoinPlan, total: int, buffer_share: float | None = None) -> Shares:
+    def shares(cls, facts: StoreFacts, plan: LookupPlan, total: int, buffer_share: float | None = None) -> Shares:
         """How a budget is divided, in a run and in the cost model."""
         spare = max(0, total - cls.least_bytes(facts, plan))
         buffer = buffer_bytes(facts, spare, cls.buffer_share if buffer_share is None else buffer_share)
@@ -286,7 +286,7 @@ class WaitingJoin(Join):
         return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @staticmethod
-    def _slot_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+    def _slot_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
         """What a waiting tuple takes; in order, with room for a match."""
         cell = cell_bytes(facts, plan) + CELL_OVERHEAD if plan.ordered else 0
         return slot_bytes(plan.stream) + cell

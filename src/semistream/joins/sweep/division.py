@@ -27,7 +27,7 @@ class Division:
     window: int
 
     @staticmethod
-    def of(facts: StoreFacts, plan: JoinPlan, total: int, share: float, tasks: int = 1) -> Division:
+    def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1) -> Division:
         """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
         page = facts.largest_page
         row = output_row_bytes(facts, plan)
@@ -44,7 +44,7 @@ class Division:
         return Division(index, 2 * buffer, reads, output, cache, window)
 
 
-def output_row_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a row of output takes while it is made, with the copy of the cached row."""
     layout = Projection(facts.layout, plan.needed).target
     text = 0.0 if layout.fixed else facts.text_bytes

@@ -122,7 +122,7 @@ class Split:
     """What the two sides of a budget are worth, for a Zipf stream of some exponent whose rows may wait so long."""
 
     def __init__(
-        self, facts: StoreFacts, plan: JoinPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
+        self, facts: StoreFacts, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
         layout = Projection(facts.layout, plan.needed).target
         self._cell = cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
@@ -174,7 +174,7 @@ class Split:
 
 
 def predict_sweep(
-    facts: StoreFacts, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
+    facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
 ) -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
     parts = Division.of(facts, plan, memory_bytes, settings.cache_share)
