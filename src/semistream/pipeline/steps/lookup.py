@@ -17,7 +17,7 @@ from semistream.budget import format_bytes, parse_bytes
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SemistreamError, choose, local_path, meant
 from semistream.joins import JOINS
-from semistream.lookup.bind import JoinPlan, key_mapping
+from semistream.lookup.bind import LookupPlan, key_mapping
 from semistream.pipeline import columns as names
 from semistream.pipeline.memory import Claim, Memory
 from semistream.pipeline.staging import Route
@@ -164,7 +164,7 @@ class Lookup(Step):
         stream = pa.schema([pa.field(name, known.types[name]) for name in self.on])
         columns = [] if self.columns is None else list(self.columns)
         try:
-            JoinPlan.make(stream, store.schema, store.codec, self.on, "left", columns, suffix="_master")
+            LookupPlan.make(stream, store.schema, store.codec, self.on, "left", columns, suffix="_master")
         except SemistreamError as error:
             raise known.error("columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
 
