@@ -18,7 +18,8 @@ from semistream.commands.main import app
 from semistream.joins import JOINS
 from semistream.pipeline import file as pipeline_file
 from semistream.pipeline.decision import CAME, WENT
-from semistream.pipeline.steps import ON_MISS
+from semistream.pipeline.steps import STEPS
+from semistream.pipeline.steps.lookup import ON_MISS
 from semistream.spark.operator import CACHE_SHARE
 
 ROOT = Path(__file__).parents[1]
@@ -160,7 +161,7 @@ class TestPipelines:
 
     def test_steps_and_settings(self) -> None:
         settings = section(self.PAGE, "Settings")
-        for step in pipeline_file._STEPS:
+        for step in STEPS:
             assert f"`{step} =" in settings or f"| `{step}` |" in settings, step
         for sink in pipeline_file._SINKS:
             assert f"`{sink} =" in settings, sink

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import HOWS, JoinPlan
+from semistream.lookup.bind import HOWS, LookupPlan
 from semistream.stores import MasterStore
 from tests.joins.conformance import Question, conform
 
@@ -85,7 +85,9 @@ def test_any_join_equals_the_model_twice(case: dict[str, Any], others: list[str]
         question = question_of(case, folder)
         for kind in (JOINS[name] for name in (*OURS, *others)):
             plan = question.plan
-            join = kind(question.store, plan, Budget(kind.least_bytes(question.store, plan) + case["extra_bytes"]))
+            join = kind(
+                question.store, plan, Budget(kind.least_bytes(question.store.facts, plan) + case["extra_bytes"])
+            )
             conform(join, question)
             conform(join, question)
 
@@ -109,7 +111,7 @@ def tripled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def sweep_join(store: MasterStore, memory: int, **options: Any) -> SweepJoin:
     stream = pa.schema([("k", store.schema.field("k").type), ("row", pa.int64())])
-    plan = JoinPlan.make(
+    plan = LookupPlan.make(
         stream, store.schema, store.codec, "k", "left", ["v", "note"] if "note" in store.schema.names else ["v"]
     )
     return SweepJoin(store, plan, Budget(memory), **options)
@@ -133,7 +135,7 @@ def feed(join: SweepJoin, keys: npt.NDArray[np.int64], batch_rows: int = 2_000) 
         assert all(note == str(key) * (key % 5) for note, key in zip(notes, keys[rows].tolist(), strict=True) if note)
         assert sum(note is None for note in notes) == absent.sum()
     copies = np.bincount(rows, minlength=len(keys))
-    grouped = not join.store.unique
+    grouped = not join.store.facts.unique
     expected = np.where((keys % 2 == 0) & grouped, 1 + keys // 2 % 3, 1)
     assert (copies == expected).all()
     join.check()
@@ -171,7 +173,7 @@ def test_absent_keys(tripled: MasterStore, memory: int) -> None:
     feed(join, chooser.integers(0, 2 * KEPT, many))
     before = join.stats.copy()
     feed(join, 2 * chooser.integers(0, 10**6, many) + 2 * KEPT + 1)
-    if memory > 10**6 and tripled.bloom_bytes:
+    if memory > 10**6 and tripled.facts.filter_bytes:
         assert join.stats.since(before).misses < many / 10
 
 
@@ -205,7 +207,7 @@ def test_changed_keys_are_read_again(tripled: MasterStore, tmp_path: Path) -> No
 def test_warm_equals_fresh_whatever_is_wanted(tripled: MasterStore, how: str) -> None:
     """Also where no column of the master is needed: then a cached row holds nothing but the fact that it is there."""
     stream = pa.schema([("k", tripled.schema.field("k").type), ("row", pa.int64())])
-    plan = JoinPlan.make(stream, tripled.schema, tripled.codec, "k", how, [])
+    plan = LookupPlan.make(stream, tripled.schema, tripled.codec, "k", how, [])
     join = SweepJoin(tripled, plan, Budget(200_000))
     texts = pa.types.is_string(stream.field("k").type)
     keys = np.random.default_rng(6).integers(0, 300, 1_000)

@@ -10,7 +10,11 @@ import pytest
 
 from semistream.commands import main as cli
 from semistream.pipeline import PipelineFileError, load
-from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select
+from semistream.pipeline.steps.compute import Compute
+from semistream.pipeline.steps.deduplicate import Deduplicate
+from semistream.pipeline.steps.keep import Keep
+from semistream.pipeline.steps.lookup import Lookup
+from semistream.pipeline.steps.select import Select
 from tests.pipeline.shop import Shop
 
 FILE = """\

@@ -12,7 +12,7 @@ import pytest
 from semistream import MasterStore
 from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import Pipeline, assign_keys, compute, lookup, select, source
-from semistream.pipeline.steps import Step
+from semistream.pipeline.steps.contract import Step
 from semistream.warehouse.contract import Warehouse
 from semistream.warehouse.delta_tables import DeltaWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse

@@ -6,19 +6,19 @@ import math
 from typing import Any
 
 from semistream.joins.contract import Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import current_costs
 
 
 def predicted(
-    kind: Any, settings: Any, store: Any, plan: JoinPlan, memory_bytes: int, params: dict[str, Any]
+    kind: Any, settings: Any, store: Any, plan: LookupPlan, memory_bytes: int, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Counts by the model, and the rate that follows from this machine's calibration; None where nothing is read."""
     stream = Profile(skew=params["skew"], ranked=params.get("layout") == "sorted")
-    said = kind.predict(store, plan, memory_bytes, stream, settings)
+    said = kind.predict(store.facts, plan, memory_bytes, stream, settings)
     reads = math.isfinite(said.tuples_per_read)
     return {
-        "predicted_rows_per_second": current_costs().rate(kind.name, said, store),
+        "predicted_rows_per_second": current_costs().rate(kind.name, said, store.facts),
         "predicted_hit_ratio": said.hit_ratio,
         "predicted_tuples_per_read": said.tuples_per_read if reads else None,
         "predicted_tuples_per_page": said.tuples_per_page if reads else None,

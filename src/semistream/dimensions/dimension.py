@@ -47,7 +47,7 @@ from semistream.dimensions.shape import (
 from semistream.errors import ArgumentError, StoreError
 from semistream.stores import MasterStore
 from semistream.stores.asked import key_columns
-from semistream.stores.paged.reading import PageReader
+from semistream.stores.fetching import to_batch
 
 
 class Dimension:
@@ -227,8 +227,8 @@ class Dimension:
         if codes is None:
             batches = list(store.scan(names))
         else:
-            found = store.match(codes, PageReader(store))
-            batches = [store.to_batch(codes[index], rows, names) for index, rows in found]
+            found = store.reader().match(codes)
+            batches = [to_batch(store, codes[index], rows, names) for index, rows in found]
         schema = pa.schema([store.schema.field(name) for name in names])
         table = pa.Table.from_batches(batches, schema)
         table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from semistream.durable import private, sync_directory
 from semistream.errors import SchemaError, SheddingError
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.shedding.seal import check_seal, seal, unsealed
 
 _META = "semistream"
@@ -63,7 +63,7 @@ class ShedPart:
     path: Path = field(default=Path(), compare=False)
 
 
-def encoded(defaults: Mapping[str, Any], plan: JoinPlan) -> str:
+def encoded(defaults: Mapping[str, Any], plan: LookupPlan) -> str:
     """Default values as text, with their types."""
     if not defaults:
         return ""

@@ -24,7 +24,7 @@ from semistream.joins.sweep.cache import TupleCache, cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.whole import ReferenceJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.run import open_store
 from semistream.rows import Projection
 from semistream.spark import pins
@@ -35,6 +35,7 @@ from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
 from semistream.stats import Stats
 from semistream.stores import MasterStore
+from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
@@ -89,11 +90,11 @@ class Operator:
             return self.pinned_by.ask(self.store, *running_batch, self.refresh, self.planned)
         return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned)
 
-    def one_match(self, store: MasterStore) -> bool:
+    def one_match(self, store: Store) -> bool:
         """True when a stream row never has more than one match."""
-        return store.unique or self.multiple != "all"
+        return store.facts.unique or self.multiple != "all"
 
-    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
+    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> LookupPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
         refused.
         """
@@ -104,7 +105,7 @@ class Operator:
                 f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
                 f"{self.planned_version}, with which the query began, had; restart the query to do without it"
             )
-        plan = JoinPlan.make(
+        plan = LookupPlan.make(
             stream,
             store.schema,
             store.codec,
@@ -237,13 +238,13 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, am
 
 
 def _shared_cache(
-    operator: Operator, store: MasterStore, plan: JoinPlan, here: Area, among: int
+    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
-    division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
+    division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
     simple = store.unique and layout.fixed
-    size = cell_bytes(store, layout, simple=simple)
+    size = cell_bytes(store.facts, layout, simple=simple)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)
@@ -265,10 +266,10 @@ def _shared_cache(
     return cache, division
 
 
-def _whole_master(operator: Operator, store: MasterStore, plan: JoinPlan, here: Area) -> ReferenceJoin:
+def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> ReferenceJoin:
     """The join whose table all tasks of this host share: the first task of a version loads it."""
 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:
         return shared_table(here, operator.identity, store.manifest.identity, load)
 
-    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold)
+    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
