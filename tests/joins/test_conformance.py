@@ -14,7 +14,7 @@ import pytest
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Profile
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS, How
 from semistream.stores import MasterStore
 from tests.joins import wrong_join
 from tests.joins.conformance import KEYS, LAYOUTS, MASTERS, OUTPUTS, STREAMS, Question, build, check_join, question
@@ -66,7 +66,7 @@ def asked() -> list[Any]:
 
 @pytest.mark.parametrize("join, key, master, stream, how, output, layout, memory", asked())
 def test_same_rows_as_the_model(
-    stores: Stores, join: str, key: str, master: str, stream: str, how: str, output: str, layout: str, memory: str
+    stores: Stores, join: str, key: str, master: str, stream: str, how: How, output: str, layout: str, memory: str
 ) -> None:
     store, table = stores(key, master, layout)
     check_join(JOINS[join], question(store, table, key, stream, how, output), memory)
@@ -84,7 +84,7 @@ def in_order() -> list[Any]:
 
 @pytest.mark.parametrize("join, key, master, stream, how, output, layout, memory", in_order())
 def test_same_rows_in_order(
-    stores: Stores, join: str, key: str, master: str, stream: str, how: str, output: str, layout: str, memory: str
+    stores: Stores, join: str, key: str, master: str, stream: str, how: How, output: str, layout: str, memory: str
 ) -> None:
     store, table = stores(key, master, layout)
     asked = replace(question(store, table, key, stream, how, output), ordered=True)
@@ -112,7 +112,7 @@ def hashed() -> list[Any]:
 
 
 @pytest.mark.parametrize("join, how, key", hashed())
-def test_collisions_are_no_matches(stores: Stores, join: str, how: str, key: str) -> None:
+def test_collisions_are_no_matches(stores: Stores, join: str, how: How, key: str) -> None:
     store, table = stores(key, "text", "shuffled", 4)
     for memory, stream in (("least", "single rows"), ("small", "some matched"), ("large", "some matched")):
         check_join(JOINS[join], question(store, table, key, stream, how, "all columns"), memory)

@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
+from semistream.stores import MasterStore
 
 # Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
 CANDIDATES = tuple(name for name in JOINS if name not in ("inl", "pcsrj", "partition"))
@@ -28,7 +28,7 @@ class Choice:
 
     join: type[Join]
     reason: str
-    store: Any
+    store: MasterStore
     plan: LookupPlan
     memory_bytes: int
     profile: Profile
@@ -49,7 +49,7 @@ class Choice:
 
 def choose_algorithm(
     algorithm: str,
-    store: Any,
+    store: MasterStore,
     plan: LookupPlan,
     memory_bytes: int,
     *,
@@ -113,7 +113,7 @@ def _suits(kind: type[Join], plan: LookupPlan) -> bool:
     return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 
-def _check_memory(kind: type[Join], store: Any, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
+def _check_memory(kind: type[Join], store: MasterStore, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
     least = kind.least_bytes(store, plan) * copies
     if least > memory_bytes:
         raise MemoryBudgetError(

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SchemaError, SemistreamError, StepError, meant
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.expressions import columns_of
 from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select, Step
@@ -99,7 +100,7 @@ def _lookup(step: Lookup, known: _Columns) -> None:
         stream = pa.schema([pa.field(name, known.types[name]) for name in step.on])
         columns = [] if step.columns is None else list(step.columns)
         try:
-            LookupPlan.make(stream, store.schema, store.codec, step.on, "left", columns, suffix="_master")
+            bind(LookupSpec(on=step.on, columns=columns, suffix="_master"), stream, store)
         except SemistreamError as error:
             raise StepError(number, "columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
     keys = set(step.on.values())

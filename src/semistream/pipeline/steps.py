@@ -14,7 +14,7 @@ from typing import Any
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, choose, local_path
 from semistream.joins import JOINS
-from semistream.lookup.bind import key_mapping
+from semistream.lookup.spec import Multiple, key_mapping
 from semistream.spark.pins import refresh_seconds
 
 ON_MISS = ("null", "drop", "fail", "redirect", "hold", "infer")
@@ -37,7 +37,7 @@ class Lookup:
     as_of: str | None = None
     valid_from: str = "valid_from"
     valid_to: str = "valid_to"
-    multiple: str = "all"
+    multiple: Multiple = "all"
     memory: str | None = None
     algorithm: str = "auto"
     min_match_rate: float = 0.0
@@ -103,7 +103,7 @@ def lookup(
     as_of: str | None = None,
     valid_from: str = "valid_from",
     valid_to: str = "valid_to",
-    multiple: str = "all",
+    multiple: Multiple = "all",
     memory: str | None = None,
     algorithm: str = "auto",
     min_match_rate: float = 0.0,

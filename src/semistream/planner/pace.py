@@ -11,7 +11,8 @@ from typing import Any
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec
 from semistream.planner.measuring import BATCH, measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -23,7 +24,7 @@ _SECONDS = 0.5
 def pace(store: MasterStore) -> float:
     """Rows/s of `sweep` with a tenth of a store, a Zipf master of `PACE_ROWS`, in memory; the stream has exponent 1."""
     load = ZipfWorkload(store.rows, skew=1.0)
-    plan = LookupPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", ["surrogate", "price"])
+    plan = bind(LookupSpec(on="key", columns=["surrogate", "price"]), load.stream(0, 1).schema, store)
     kind: Any = JOINS["sweep"]
     seen = measure(
         kind(store, plan, Budget(store.bytes // 10)),

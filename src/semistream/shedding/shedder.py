@@ -7,17 +7,18 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
-from semistream.shedding.log import PartWriter, ShedPart, check_storable, encoded
+from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.settings import Shed
 from semistream.shedding.strategy import Numbers
+from semistream.stores import MasterStore
 
 ROW_BYTES = 48  # what choosing takes a row: its code, its count, its place in the order, and flags
 _SHARE = 8  # shedding takes at most one part in so many of the memory: half to choose, half for the counts
@@ -134,7 +135,7 @@ def memory_of(shed: Shed, memory_bytes: int, tasks: int = 1) -> tuple[int, int, 
     return work + counts, counts, rows
 
 
-def describe(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None) -> ShedPart:
+def describe(shed: Shed, plan: LookupPlan, store: MasterStore) -> ShedPart:
     """What the log must say of a join, so that its rows can be loaded later."""
     return ShedPart(
         query=str(uuid.uuid4()),
@@ -144,24 +145,17 @@ def describe(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None) -> Sh
         strategy=shed.strategy,
         store=str(Path(store.path).resolve()),
         master_version=store.version,
-        on=plan.on,
-        how=plan.how,
-        columns=list(plan.columns),
-        suffix=suffix,
+        spec=dataclasses.replace(plan.spec.alone(), columns=plan.columns),
         weight=shed.weight,
-        defaults=encoded(plan.defaults, plan),
-        as_of=None if plan.as_of is None else list(dataclasses.astuple(plan.as_of)),
-        multiple=plan.multiple,
-        status=plan.status,
         store_id=store.manifest.store_id,
         digest=store.manifest.identity.digest,
     )
 
 
-def in_front(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None, memory_bytes: int) -> Shedder:
+def in_front(shed: Shed, plan: LookupPlan, store: MasterStore, memory_bytes: int) -> Shedder:
     """The operator for the embedded engine."""
     check_storable(plan.stream)
     _, most_bytes, rows = memory_of(shed, memory_bytes)
     counts = RowCounts(store, most_bytes) if shed.kind.needs_counts else None
     intervals = TimedIntervals(shed.max_rows_per_second, shed.clock, rows)
-    return Shedder(shed, plan, intervals, IntervalLog(shed.directory, describe(shed, plan, store, suffix)), counts)
+    return Shedder(shed, plan, intervals, IntervalLog(shed.directory, describe(shed, plan, store)), counts)

@@ -113,7 +113,7 @@ def answers(
     found, added = _found(batches, plan)
     place = np.full(rows, -1, np.int64)
     place[found] = np.arange(len(found))
-    return _taken(added, place, operator)
+    return _taken(added, place, plan, operator)
 
 
 def all_answers(
@@ -128,7 +128,7 @@ def all_answers(
     owner = np.concatenate([found, lonely])
     order = np.argsort(owner, kind="stable")
     source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
-    return *_taken(added, source, operator), owner[order]
+    return *_taken(added, source, plan, operator), owner[order]
 
 
 def offsets_of(owner: Any, rows: int) -> pa.Array:
@@ -155,15 +155,15 @@ def _found(
     return table.column(len(plan.stream) - 1).to_numpy(), added
 
 
-def _taken(added: list[pa.Array], source: Any, operator: Operator) -> tuple[list[pa.Array], Any]:
+def _taken(added: list[pa.Array], source: Any, plan: LookupPlan, operator: Operator) -> tuple[list[pa.Array], Any]:
     missing = source < 0
     places = pa.array(source, mask=missing)
-    taken = [_default(c.take(places), missing, n, operator) for c, n in zip(added, operator.names, strict=True)]
+    taken = [_default(c.take(places), missing, n, operator) for c, n in zip(added, plan.names, strict=True)]
     return taken, missing
 
 
 def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
-    value = operator.defaults.get(name)
+    value = (operator.spec.defaults or {}).get(name)
     if value is None:
         return column
     return pc.if_else(pa.array(missing), pa.scalar(value, column.type), column)

@@ -91,7 +91,7 @@ def by_keys(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metric
     if metrics is not None:
         looked_up = metrics.watch(looked_up, _name(operator), F.col(f"{held}.{CARRIER}"))
     found = F.col(f"{held}.{FOUND}")
-    if operator.on_miss == "fail" or operator.min_match_rate > 0:
+    if operator.spec.on_miss == "fail" or operator.spec.min_match_rate > 0:
         looked_up = looked_up.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
     if plan.how in ("inner", "semi"):
         looked_up = looked_up.where(found)

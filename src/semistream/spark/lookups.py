@@ -151,7 +151,7 @@ def _function(
 
 
 def _asked_names(operator: Operator) -> list[str]:
-    return [*operator.on, *([operator.as_of.stream] if operator.as_of is not None else [])]
+    return [*operator.spec.keys, *([operator.spec.as_of] if operator.spec.as_of is not None else [])]
 
 
 def _answered(
@@ -166,7 +166,7 @@ def _answered(
     for one, task in zip(lookups, tasks, strict=True):
         keys = [known[name] for name in one.asks]
         if one.refuses_null:
-            for key in keys[: len(one.operator.on)]:
+            for key in keys[: len(one.operator.spec.keys)]:
                 if key.null_count:
                     way = way & key.is_valid().to_numpy(zero_copy_only=False)
         if not way.all():

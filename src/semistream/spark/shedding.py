@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SheddingError
+from semistream.joins.contract import Join
 from semistream.shedding.intervals import Interval, share_of_blocks
-from semistream.shedding.log import PartWriter, batches_in, read_part
+from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
@@ -82,7 +83,7 @@ def _pin(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
 
 
-def writer_for(operator: Operator, plan: ShedPlan, about: Any, schema: pa.Schema) -> PartWriter:
+def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.Schema) -> PartWriter:
     """The file of the running task; ``about`` is what it says of the join."""
     from pyspark import TaskContext
 
@@ -99,17 +100,17 @@ def writer_for(operator: Operator, plan: ShedPlan, about: Any, schema: pa.Schema
         batch=found[1],
         part=context.partitionId(),
         source="enrich",
-        on_miss=operator.on_miss,
+        on_miss=operator.spec.on_miss,
         ignore_case=operator.ignore_case,
     )
     return PartWriter(plan.shed.directory, about, schema)
 
 
 @contextlib.contextmanager
-def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -> Iterator[None]:
+def shedding(operator: Operator, plan: ShedPlan, join: Join, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
     shed = plan.shed
-    writer = writer_for(operator, plan, describe(shed, join.plan, join.store, operator.suffix), stream)
+    writer = writer_for(operator, plan, describe(shed, join.plan, join.store), stream)
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
@@ -126,7 +127,7 @@ def nothing_came(operator: Operator, plan: ShedPlan) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
     store = opened(operator, operator.content())
     joined = operator.plan(plan.shed.widened(plan.stream), store)
-    writer = writer_for(operator, plan, describe(plan.shed, joined, store, operator.suffix), plan.stream)
+    writer = writer_for(operator, plan, describe(plan.shed, joined, store), plan.stream)
     with contextlib.closing(writer):
         writer.publish()
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from semistream.errors import SchemaError
 from semistream.joins.contract import Join
 from semistream.lookup.bind import LookupPlan
+from semistream.lookup.spec import How
 from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.operator import Operator, running
@@ -84,7 +85,7 @@ def keys_function(
         parts = first if isinstance(first, tuple) else (first,)
         row = unused_name(ROW, [*names, *operator.columns])
         schema = pa.schema([(n, a.type) for n, a in zip(names, parts, strict=True)])
-        how = "semi" if operator.how in ("semi", "anti") else "inner"
+        how: How = "semi" if operator.spec.how in ("semi", "anti") else "inner"
         with running(operator, schema.append(pa.field(row, pa.int64())), how) as task:
             if not many and not operator.one_match(task.join.store) and how == "inner":
                 raise SchemaError(
@@ -104,9 +105,9 @@ def keys_function(
                         yield _with_report(previous, None) if report else previous
                     previous = answer
             stats = task.finish()
-            if operator.how == "left":
+            if operator.spec.how == "left":
                 stats.rows_out += stats.unmatched  # the join itself ran as an inner one
-            elif operator.how == "anti":
+            elif operator.spec.how == "anti":
                 stats.rows_out = stats.unmatched
             if previous is not None:
                 yield _with_report(previous, json.dumps(stats.as_dict())) if report else previous
@@ -118,7 +119,7 @@ def _looked_up(join: Join, block: pa.RecordBatch, operator: Operator, most_bytes
     """The answer for each row of a block, in order; a list of them where a row may have several (``most_bytes``)."""
     plan, rows = join.plan, block.num_rows
     made = asked(join, block.columns)
-    if most_bytes is None or operator.how not in ("left", "inner"):
+    if most_bytes is None or operator.spec.how not in ("left", "inner"):
         columns, missing = answers(made, rows, plan, operator)
         return _struct(columns, ~missing)
     columns, missing, owner = all_answers(made, rows, plan, operator, most_bytes)
