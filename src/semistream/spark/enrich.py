@@ -7,17 +7,18 @@ configuration.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semistream.budget import format_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin
 from semistream.lookup.spec import asks
-from semistream.spark.frames import by_keys, by_node, by_rows
+from semistream.spark.frames import by_node
+from semistream.spark.lookups import by_keys
 from semistream.spark.operator import CACHE_SHARE
 from semistream.spark.prepare import Prepared, Stream, prepare
 from semistream.spark.spec import EnrichSpec
+from semistream.spark.whole_rows import by_rows
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -40,13 +41,11 @@ def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: Enr
     read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
     p = prepare(Stream.of(df), store, spec)
-    operator = p.operator
-    if operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys, and is a cache join
-        df = by_node(df, operator, p.plan)
-        operator = replace(operator, algorithm="sscj")
+    if p.operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys
+        df = by_node(df, p.operator.tasks, p.plan)
     if p.transport == "rows":
-        return by_rows(df, operator, p.plan, spec.metrics)
-    return by_keys(df, operator, p.plan, spec.metrics, single=operator.one_match(p.store))
+        return by_rows(df, p.operator, p.plan, spec.metrics)
+    return by_keys(df, p, spec.metrics)
 
 
 @asks(EnrichSpec)

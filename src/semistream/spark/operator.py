@@ -48,6 +48,7 @@ class Operator:
     spec: EnrichSpec  # without what stays at the driver
     store: str
     columns: dict[str, str]  # that the master gives, with their types
+    names: tuple[str, ...]  # of these in the output, where all the stream's columns are
     memory_bytes: int
     algorithm: str
     planned: StoreVersion  # what the driver saw
@@ -64,6 +65,12 @@ class Operator:
     def planned_version(self) -> int:
         """The number of the version with which the query began."""
         return self.planned.number
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The stream's columns that decide what matches: those of the key, and then that of the moment."""
+        keys, moment = self.spec.keys, self.spec.as_of
+        return (*keys, *([] if moment is None or moment in keys else [moment]))
 
     def content(self) -> StoreVersion:
         """The master's version for the running task's batch."""
@@ -203,8 +210,9 @@ def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, am
         elif operator.algorithm == "reference":
             yield Task(operator, _whole_master(operator, store, plan, here), here)
         else:
-            budget = Budget(max(1, operator.memory_bytes // operator.tasks))
-            yield Task(operator, JOINS[operator.algorithm](store, plan, budget), here)
+            # The tasks are the nodes of pcsrj, and each is a cache join.
+            kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
+            yield Task(operator, kind(store, plan, Budget(max(1, operator.memory_bytes // operator.tasks))), here)
 
 
 def _shared_cache(

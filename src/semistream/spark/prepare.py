@@ -102,6 +102,7 @@ def prepare(about: Stream, store: MasterStore | str | os.PathLike[str], spec: En
         spec=shipped,
         store=path,
         columns={column: str(plan.master.field(column).type) for column in plan.columns},
+        names=plan.names,
         memory_bytes=memory_bytes,
         algorithm=choice.join.name,
         planned=opened.manifest.identity,
