@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan
+from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
 from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
@@ -76,15 +77,13 @@ class Shedder:
         seeds: Sequence[int] = (),
     ) -> None:
         """``plan`` is the join's, with the weight among the stream's columns; ``seeds`` tell streams apart."""
-        self._shed = shed
-        self._strategy = shed.kind()
-        self._plan = plan
+        several, leaves = plan.multiple == "all" and plan.how != "semi", plan.how != "left"
+        matches = [] if counts is None else [Matches(plan.codec, plan.on, counts, several=several, leaves=leaves)]
+        self._chooser = Chooser(shed, matches, seeds)
+        self._weight = shed.weight
         self._intervals = intervals
         self._log = log
-        self._counts = counts
-        self._seeds = [shed.seed, *seeds]
         self._stream = plan.stream if shed.weight is None else plan.stream.remove(len(plan.stream) - 1)
-        self._number = 0
         self.count = 0
 
     def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,10 +95,7 @@ class Shedder:
                 continue
             if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
                 interval = interval.cast(self._stream)
-            chance = np.random.default_rng([*self._seeds, self._number])
-            self._number += 1
-            counts = self._matches(interval) if rows > most and self._counts is not None else None
-            kept = self._strategy.keep(rows, most, counts, chance)
+            kept = self._chooser.keep(rows, most, interval.column)
             if len(kept.rows) < rows:
                 others = np.ones(rows, np.bool_)
                 others[kept.rows] = False
@@ -112,18 +108,10 @@ class Shedder:
                 yield self._weighted(interval, kept.weights)
         self._log.publish()
 
-    def _matches(self, interval: pa.RecordBatch) -> Numbers:
-        """f_R. Of a history (``as_of``) these are the most that a row can give."""
-        assert self._counts is not None
-        plan = self._plan
-        codes, valid = plan.codec.encode([interval.column(name) for name in plan.stream_keys])
-        several = plan.multiple == "all" and plan.how != "semi"
-        return self._counts.output(codes, valid, several=several, leaves=plan.how != "left")
-
     def _weighted(self, batch: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
-        if self._shed.weight is None:
+        if self._weight is None:
             return batch
-        field = pa.field(self._shed.weight, pa.float64(), nullable=False)
+        field = pa.field(self._weight, pa.float64(), nullable=False)
         return pa.RecordBatch.from_arrays([*batch.columns, pa.array(weights)], schema=batch.schema.append(field))
 
 
