@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from semistream.stores import MasterStore
+from semistream.stores.device import Device, as_numbers
 
-_COSTS = {"request_seconds": 1e-6, "byte_seconds": 8e-11}
+STEADY = Device(request_seconds=1e-6, byte_seconds=8e-11)
 
 
-def steady(store: MasterStore) -> MasterStore:
-    """The same store, with what a read costs in a page cache, not with what was measured when it was built."""
-    device = {f"{way}_{name}": value for way in ("cached", "direct") for name, value in _COSTS.items()}
-    return MasterStore(store.path, replace(store.manifest, device=device))
+def steady(store: MasterStore, device: Device = STEADY) -> MasterStore:
+    """The same store on a device, by default a page cache, not with what was measured when it was built."""
+    return MasterStore(store.path, replace(store.manifest, device=as_numbers(device, device)))

@@ -17,7 +17,8 @@ from semistream.budget import Budget
 from semistream.joins.contract import Join
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import How, JoinSpec, Multiple
-from semistream.stores import MasterStore
+from semistream.stores import MasterStore, MemoryStore
+from semistream.stores.contract import Store
 from tests.tables import assert_same_rows, model_join, table_of
 
 MOST_ROWS = 65_536
@@ -28,7 +29,7 @@ Numbers = npt.NDArray[np.int64]
 class Question:
     """A join to be answered: both sides and how they are joined."""
 
-    store: MasterStore
+    store: Store
     master: pa.Table
     schema: pa.Schema
     batches: Sequence[pa.RecordBatch]
@@ -104,7 +105,7 @@ def conform(join: Join, question: Question) -> None:
 def check_join(kind: type[Join], question: Question, memory: str = "large") -> Join:
     """Run a join once, in the smallest, a small or a large budget, and check it."""
     plan = question.plan
-    least = kind.least_bytes(question.store, plan)
+    least = kind.least_bytes(question.store.facts, plan)
     total = {"least": least, "small": least + 6_000, "large": 1 << 26}[memory]
     join = kind(question.store, plan, Budget(total))
     conform(join, question)
@@ -213,12 +214,22 @@ def _payload(shape: str, count: int, chooser: np.random.Generator) -> dict[str, 
     return columns
 
 
+def key_names(master: pa.Table) -> list[str]:
+    return [name for name in master.column_names if name.startswith("k")]
+
+
 def build(
     path: Path, key: str, shape: str, layout: str = "shuffled", hash_bits: int = 64
 ) -> tuple[MasterStore, pa.Table]:
     master = master_table(key, shape, layout)
-    names = [name for name in master.column_names if name.startswith("k")]
-    return MasterStore.build(master, path, key=names, hash_bits=hash_bits), master
+    return MasterStore.build(master, path, key=key_names(master), hash_bits=hash_bits), master
+
+
+# Every kind of store, from a master and a directory that it may use.
+STORES: dict[str, Callable[[pa.Table, Path, int], Store]] = {
+    "paged": lambda master, path, bits: MasterStore.build(master, path, key=key_names(master), hash_bits=bits),
+    "memory": lambda master, path, bits: MemoryStore.build(master, key=key_names(master), hash_bits=bits),
+}
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -277,10 +288,10 @@ def _with_nulls(column: pa.Array, nulls: npt.NDArray[np.bool_]) -> pa.Array:
 OUTPUTS = ("all columns", "some columns", "key too", "no columns", "defaults")
 
 
-def question(store: MasterStore, master: pa.Table, key: str, stream: str, how: How, output: str) -> Question:
+def question(store: Store, master: pa.Table, key: str, stream: str, how: How, output: str) -> Question:
     """A case of the conformance suite."""
     schema, batches = stream_batches(key, stream)
-    names = [name for name in master.column_names if name.startswith("k")]
+    names = key_names(master)
     columns = {"some columns": ["w"], "key too": ["v", *names], "no columns": []}.get(output)
     defaults = {"w": -1.5, "v_m": 77} if output == "defaults" and how == "left" else None
     on = {f"s{i}": name for i, name in reversed(list(enumerate(names)))}
@@ -336,7 +347,7 @@ def history_table(key: str, times: str, shape: str = "versions", *, keys: int = 
 
 
 def history_question(
-    store: MasterStore, master: pa.Table, key: str, times: str, how: How, *, keys: int = 60, **options: Any
+    store: Store, master: pa.Table, key: str, times: str, how: How, *, keys: int = 60, **options: Any
 ) -> Question:
     """Events of present and absent keys, on the edges of versions, in gaps, too early, too late, and without a time."""
     chooser = np.random.default_rng(17)

@@ -245,7 +245,9 @@ def test_any_history(case: dict[str, Any], others: list[str]) -> None:
         fails = question.multiple == "error" and len(set(every)) < len(every)
         for kind in (JOINS[name] for name in (*OURS, *others)):
             plan = question.plan
-            join = kind(question.store, plan, Budget(kind.least_bytes(question.store, plan) + case["extra_bytes"]))
+            join = kind(
+                question.store, plan, Budget(kind.least_bytes(question.store.facts, plan) + case["extra_bytes"])
+            )
             if fails:
                 with pytest.raises(FanOutError):
                     list(join.join(question.batches))

@@ -86,7 +86,9 @@ def test_any_join_equals_the_model_twice(case: dict[str, Any], others: list[str]
         question = question_of(case, folder)
         for kind in (JOINS[name] for name in (*OURS, *others)):
             plan = question.plan
-            join = kind(question.store, plan, Budget(kind.least_bytes(question.store, plan) + case["extra_bytes"]))
+            join = kind(
+                question.store, plan, Budget(kind.least_bytes(question.store.facts, plan) + case["extra_bytes"])
+            )
             conform(join, question)
             conform(join, question)
 
@@ -132,7 +134,7 @@ def feed(join: SweepJoin, keys: npt.NDArray[np.int64], batch_rows: int = 2_000) 
         assert all(note == str(key) * (key % 5) for note, key in zip(notes, keys[rows].tolist(), strict=True) if note)
         assert sum(note is None for note in notes) == absent.sum()
     copies = np.bincount(rows, minlength=len(keys))
-    grouped = not join.store.unique
+    grouped = not join.store.facts.unique
     expected = np.where((keys % 2 == 0) & grouped, 1 + keys // 2 % 3, 1)
     assert (copies == expected).all()
     join.check()
@@ -170,7 +172,7 @@ def test_absent_keys(tripled: MasterStore, memory: int) -> None:
     feed(join, chooser.integers(0, 2 * KEPT, many))
     before = join.stats.copy()
     feed(join, 2 * chooser.integers(0, 10**6, many) + 2 * KEPT + 1)
-    if memory > 10**6 and tripled.bloom_bytes:
+    if memory > 10**6 and tripled.facts.filter_bytes:
         assert join.stats.since(before).misses < many / 10
 
 

@@ -73,8 +73,9 @@ class Heard:
 
 def made_of(name: str, store: MasterStore, how: How, now: list[float], **options: Any) -> Join:
     plan = bind(JoinSpec(on="k", how=how, **options), lot(0).schema, store)
-    clock = {"clock": lambda: now[0]} if name == "sweep" else {}
-    return JOINS[name](store, plan, Budget(MEMORY), **clock)
+    if name == "sweep":
+        return SweepJoin(store, plan, Budget(MEMORY), clock=lambda: now[0])
+    return JOINS[name](store, plan, Budget(MEMORY))
 
 
 def asked() -> list[Any]:

@@ -39,23 +39,22 @@ def question(store: MasterStore) -> LookupPlan:
 
 
 @pytest.fixture(params=DISKS)
-def on_disk(request: pytest.FixtureRequest, store: MasterStore, monkeypatch: pytest.MonkeyPatch) -> MasterStore:
-    monkeypatch.setattr(type(store), "device", DISKS[request.param])
-    return store
+def on_disk(request: pytest.FixtureRequest, store: MasterStore) -> MasterStore:
+    return steady(store, DISKS[request.param])
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 0.75, 1.0, 1.25])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
 def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
-    parts = Division.of(on_disk, question, int(share * on_disk.bytes), 0.9)
-    split = Split(on_disk, question, parts, skew)
+    parts = Division.of(on_disk.facts, question, int(share * on_disk.bytes), 0.9)
+    split = Split(on_disk.facts, question, parts, skew)
     tried = [split.tables, *np.linspace(0.25 * split.room, parts.cache, 60)]
     assert split.seconds(split.rest()) <= 1.01 * min(split.seconds(cache) for cache in tried)
 
 
 def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: LookupPlan) -> None:
-    parts = Division.of(on_disk, question, on_disk.bytes // 50, 0.9)
-    split = Split(on_disk, question, parts, 0.0)
+    parts = Division.of(on_disk.facts, question, on_disk.bytes // 50, 0.9)
+    split = Split(on_disk.facts, question, parts, 0.0)
     assert split.at(split.rest()).hits == 0
     assert worth_keeping(0.5, 1e-6)
     assert not worth_keeping(0.01, 1e-6)
@@ -64,57 +63,55 @@ def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: LookupPla
 @pytest.mark.parametrize("skew", [0.25, 0.5, 0.75, 1.0, 1.25])
 def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
     """What the join follows at run time, from counts alone, ends where the model has the least cost."""
-    parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
-    split = Split(on_disk, question, parts, skew)
+    parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
+    split = Split(on_disk.facts, question, parts, skew)
     rest = split.rest()
     if not split.at(rest).cached:
         return  # it is closed
     cache, tables = rest, split.tables
     for _ in range(40):
-        then, pages = split.at(cache), request_pages(on_disk, parts.buffer)
-        elastic = elasticity(then.read.pages / on_disk.pages, then.read_seconds, on_disk, pages)
+        then, pages = split.at(cache), request_pages(on_disk.facts, parts.buffer)
+        elastic = elasticity(then.read.pages / on_disk.pages, then.read_seconds, on_disk.facts, pages)
         share = cache_share(1 - then.hits, elastic, then.cached, ROWS)
         cache += 0.3 * (tables + share * (split.room - tables) - cache)
         cache = min(max(cache, split.room / 16), parts.cache)
     assert split.seconds(cache) <= 1.05 * split.seconds(rest)
 
 
-def test_a_dear_disk_gets_the_larger_window(
-    store: MasterStore, question: LookupPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: LookupPlan) -> None:
     rests = []
     for disk in DISKS.values():
-        monkeypatch.setattr(type(store), "device", disk)
-        rests.append(Split(store, question, Division.of(store, question, store.bytes // 10, 0.9)).rest())
+        facts = steady(store, disk).facts
+        rests.append(Split(facts, question, Division.of(facts, question, store.bytes // 10, 0.9)).rest())
     assert rests == sorted(rests, reverse=True)
     assert rests[-1] < 0.8 * rests[0]
 
 
 def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: LookupPlan) -> None:
     """A window that is swept before it is full has no use for more bytes."""
-    parts = Division.of(on_disk, question, on_disk.bytes // 10, 0.9)
-    patient, hasty = Split(on_disk, question, parts), Split(on_disk, question, parts, wait_seconds=1e-4)
+    parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
+    patient, hasty = Split(on_disk.facts, question, parts), Split(on_disk.facts, question, parts, wait_seconds=1e-4)
     assert hasty.rest() >= patient.rest()
     assert hasty.at(patient.rest()).window < patient.at(patient.rest()).window / 2
-    asked = (on_disk, question, on_disk.bytes // 10, Profile(1.0))
+    asked = (on_disk.facts, question, on_disk.bytes // 10, Profile(1.0))
     soon, late = (SweepJoin.predict(*asked, SweepSettings(wait_seconds=wait)) for wait in (1e-4, 60.0))
     assert soon.tuples_per_page < late.tuples_per_page
 
 
 def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: LookupPlan) -> None:
-    said = SweepJoin.predict(store, question, 4 * store.bytes, Profile(1.0), SweepSettings(wait_seconds=1e-4))
+    said = SweepJoin.predict(store.facts, question, 4 * store.bytes, Profile(1.0), SweepSettings(wait_seconds=1e-4))
     assert said.hit_ratio == 1
     assert "deadline" not in said.remark
-    parts = Division.of(store, question, 4 * store.bytes, 0.9)
-    assert Split(store, question, parts).at(parts.cache).filled == 1
+    parts = Division.of(store.facts, question, 4 * store.bytes, 0.9)
+    assert Split(store.facts, question, parts).at(parts.cache).filled == 1
 
 
 def test_elasticity(on_disk: MasterStore) -> None:
-    far = elasticity(1e-7, 1.0, on_disk, 64)
-    near = elasticity(1 - 1e-7, 1.0, on_disk, 64)
+    far = elasticity(1e-7, 1.0, on_disk.facts, 64)
+    near = elasticity(1 - 1e-7, 1.0, on_disk.facts, 64)
     assert far == pytest.approx(0, abs=0.01)  # single reads: nobody shares
     assert near == pytest.approx(1, abs=0.01)  # a scan, however many wait
-    assert elasticity(0.5, 0.0, on_disk, 64) == 0  # reads that cost nothing
+    assert elasticity(0.5, 0.0, on_disk.facts, 64) == 0  # reads that cost nothing
 
 
 def test_share_of_any_hits() -> None:
@@ -126,7 +123,7 @@ def test_share_of_any_hits() -> None:
 
 def test_begins_there(store: MasterStore, question: LookupPlan) -> None:
     memory = store.bytes // 10
-    wanted = Split(store, question, Division.of(store, question, memory, 0.9)).rest()
+    wanted = Split(store.facts, question, Division.of(store.facts, question, memory, 0.9)).rest()
     assert SweepJoin(store, question, Budget(memory)).balance.limit == pytest.approx(wanted, rel=0.01)
     fixed = SweepJoin(store, question, Budget(memory), SweepSettings(cache_share=0.6, adapt=False))
     assert fixed.balance.limit == fixed.parts.cache
@@ -134,11 +131,11 @@ def test_begins_there(store: MasterStore, question: LookupPlan) -> None:
 
 @pytest.mark.parametrize("request_us, byte_ns", [(0.5, 0.04), (0.9, 0.06), (1.1, 0.08), (2.0, 0.1)])
 def test_a_useless_cache_is_closed_and_tried_again(
-    request_us: float, byte_ns: float, store: MasterStore, question: LookupPlan, monkeypatch: pytest.MonkeyPatch
+    request_us: float, byte_ns: float, store: MasterStore, question: LookupPlan
 ) -> None:
     # What is useless depends on what a read costs, and with it how many sweeps there are: none of these page caches
     # may keep a cache closed that would be useful again.
-    monkeypatch.setattr(type(store), "device", Device(request_us * 1e-6, byte_ns * 1e-9))
+    store = steady(store, Device(request_us * 1e-6, byte_ns * 1e-9))
     join = SweepJoin(store, question, Budget(store.bytes // 20), SweepSettings(wait_seconds=1e9))
     rows = 200_000
 

@@ -117,7 +117,7 @@ def run(masters: Masters, name: str, options: Options, rest: tuple[str, ...]) ->
     kind: Any = JOINS[name]
 
     def budget(question: Question) -> Budget:
-        least = kind.least_bytes(question.store, question.plan)
+        least = kind.least_bytes(question.store.facts, question.plan)
         return Budget({"least": least, "small": least + 6_000, "large": 1 << 22}[memory])
 
     join = kind(first.store, first.plan, budget(first))
@@ -129,7 +129,8 @@ def run(masters: Masters, name: str, options: Options, rest: tuple[str, ...]) ->
         answers(newer, then)
     if isinstance(join, SweepJoin) and join.cache is not None:  # a cache that lives on, as on Spark
         cache = join.cache
-        if then.store.unique == first.store.unique:
+        if then.store.facts.unique == first.store.facts.unique:
+            assert isinstance(then.store, MasterStore)
             changed = then.store.changed_since(first.store.version)
             assert changed is not None
             cache.discard(changed)

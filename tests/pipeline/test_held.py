@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.errors import StateError
+from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import Read, Segment
-from semistream.pipeline.held import EXPIRED, SINCE, TIME, Held, Released, key_column, new_segment
-from semistream.pipeline.steps import Lookup, lookup
+from semistream.pipeline.held import Held, Released, new_segment
+from semistream.pipeline.steps.lookup import Lookup, lookup
 
 COLUMNS = ["sale", "product"]
 
@@ -32,7 +33,7 @@ def segment(
         {
             "sale": [sale for sale, _ in rows],
             "product": products,
-            key_column(0): products,
+            held_key(0): products,
             SINCE: pa.array([since] * len(rows), pa.float64()),
         }
     )
@@ -141,8 +142,8 @@ class TestRelease:
             {
                 "sale": [1, 2],
                 "product": ["b", "b"],
-                key_column(0): ["b", "b"],
-                TIME: pa.array([day[3], day[20]], pa.timestamp("us")),
+                held_key(0): ["b", "b"],
+                HELD_TIME: pa.array([day[3], day[20]], pa.timestamp("us")),
                 SINCE: [100.0, 100.0],
             }
         )

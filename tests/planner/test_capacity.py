@@ -149,7 +149,7 @@ def test_tune(
     assert code == 0
     assert "threshold None" in said
     for arguments, message in (
-        (("hybrid",), "join='hybrid' has nothing to tune; choose one of 'mesh'"),
+        (("hybrid",), "JOIN 'hybrid' has nothing to tune; choose one of 'mesh'"),
         (("sscj", "--rate", 5), "--rate is for mesh"),
         (("sscj", "--measure"), "a measurement needs a stream; give --sample"),
         (("mesh", "--plot", picture), "only tuned_xhybrid has"),

@@ -6,6 +6,7 @@ import math
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
+from semistream.joins.contract import Join
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import Feed, Limits
@@ -15,11 +16,11 @@ from semistream.workloads.zipf import ZipfWorkload
 ROWS, BATCH = 60_000, 500
 
 
-def fed(join: object, store: MasterStore, rows: int, warm: int = ROWS) -> Feed:
+def fed(join: Join, store: MasterStore, rows: int, warm: int = ROWS) -> Feed:
     load = ZipfWorkload(ROWS)
     limits = Limits(warm, rows, math.inf, math.inf, BATCH)
     feed = Feed(join, limits.batches(load), limits)
-    assert sum(out.num_rows for out in join.join(feed.stream())) == feed.fed  # type: ignore[attr-defined]
+    assert sum(out.num_rows for out in join.join(feed.stream())) == feed.fed
     assert feed.fed == warm + rows
     return feed
 

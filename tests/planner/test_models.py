@@ -45,7 +45,7 @@ def measured(name: str, store: MasterStore, question: LookupPlan, load: ZipfWork
 def test_tuples_a_page(name: str, skew: float, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS, skew=skew), memory)
-    said = JOINS[name].predict(store, question, memory, Profile(skew))
+    said = JOINS[name].predict(store.facts, question, memory, Profile(skew))
     # Where sweep draws its line depends on what a read cost when the store was built.
     assert said.tuples_per_page == pytest.approx(seen.tuples_per_page, rel=0.25 if name == "sweep" else 0.15)
 
@@ -54,7 +54,7 @@ def test_tuples_a_page(name: str, skew: float, store: MasterStore, question: Loo
 def test_keys_in_order_of_popularity(name: str, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS, shuffled=False), memory)
-    said = JOINS[name].predict(store, question, memory, Profile(1.0, ranked=True))
+    said = JOINS[name].predict(store.facts, question, memory, Profile(1.0, ranked=True))
     assert said.tuples_per_page == pytest.approx(seen.tuples_per_page, rel=0.2)
 
 
@@ -62,7 +62,7 @@ def test_keys_in_order_of_popularity(name: str, store: MasterStore, question: Lo
 def test_hits(name: str, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS), memory)
-    assert JOINS[name].predict(store, question, memory, Profile()).hit_ratio == pytest.approx(
+    assert JOINS[name].predict(store.facts, question, memory, Profile()).hit_ratio == pytest.approx(
         seen.stats.hit_ratio, abs=0.05
     )
 
@@ -70,10 +70,10 @@ def test_hits(name: str, store: MasterStore, question: LookupPlan) -> None:
 @pytest.mark.parametrize("name", JOINS)
 def test_predictions_are_possible(name: str, store: MasterStore, question: LookupPlan) -> None:
     """Also with the least memory; and from a twentieth of the master on, more memory never reads more."""
-    least = JOINS[name].least_bytes(store, question)
+    least = JOINS[name].least_bytes(store.facts, question)
     sizes = [least, 2 * least, *(max(least, int(store.bytes * share)) for share in (0.05, 0.1, 0.2, 0.4))]
     for skew in (0.0, 0.5, 1.0, 1.5):
-        said = [JOINS[name].predict(store, question, memory, Profile(skew)) for memory in sizes]
+        said = [JOINS[name].predict(store.facts, question, memory, Profile(skew)) for memory in sizes]
         for one in said:
             assert 0 <= one.hit_ratio <= 1
             assert one.tuples_per_read >= 1

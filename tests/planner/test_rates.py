@@ -22,7 +22,7 @@ def test_figures_come_with_semistream(store: MasterStore, question: LookupPlan) 
     costs = default_costs()
     assert set(costs.joins) == set(JOINS)
     for name, kind in JOINS.items():
-        rate = costs.rate(name, kind.predict(store, question, store.bytes, Profile()), store)
+        rate = costs.rate(name, kind.predict(store.facts, question, store.bytes, Profile()), store.facts)
         assert 10_000 < rate < 100_000_000, name
 
 
@@ -84,4 +84,4 @@ def test_hashed_keys_cost_more(store: MasterStore) -> None:
         "decimal",
         "binary",
     ]
-    assert default_costs().key_seconds(store) == 0
+    assert default_costs().key_seconds(store.facts) == 0

@@ -31,7 +31,7 @@ def test_mesh_has_a_best_buffer(store: MasterStore, question: LookupPlan) -> Non
     best = tried[0].settings.buffer_share
     assert rates[best] == max(rates.values())
     assert rates[best] > 1.05 * rates[max(rates)]
-    used: Any = JOINS["mesh"](store, question, Budget(memory), tried[0].settings)  # type: ignore[call-arg]
+    used: Any = JOINS["mesh"](store, question, Budget(memory), tried[0].settings)
     assert used.buffer_share == best
 
 
@@ -39,8 +39,8 @@ def test_least_memory_for_mesh(store: MasterStore, question: LookupPlan) -> None
     sizes = []
     for rate in (20_000, 100_000, 200_000):
         memory, settings = least_memory_for_mesh(store, question, rate)
-        said = JOINS["mesh"].predict(store, question, memory, Profile(), settings)
-        assert default_costs().rate("mesh", said, store) >= rate
+        said = JOINS["mesh"].predict(store.facts, question, memory, Profile(), settings)
+        assert default_costs().rate("mesh", said, store.facts) >= rate
         sizes.append(memory)
     assert sizes == sorted(sizes)
     with pytest.raises(MemoryBudgetError, match="more than mesh reaches"):

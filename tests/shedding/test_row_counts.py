@@ -34,7 +34,7 @@ def asked(store: MasterStore, counts: RowCounts, keys: list[int]) -> list[float]
 def test_keys_with_one_row_cost_only_the_filter(tmp_path: Path) -> None:
     store = build(tmp_path / "s", master(0))
     counts = RowCounts(store, 1 << 20)
-    assert counts.nbytes == store.bloom_bytes
+    assert counts.nbytes == store.facts.filter_bytes
     assert asked(store, counts, list(range(KEYS))) == [1.0] * KEYS
     absent = asked(store, counts, list(range(KEYS, 2 * KEYS)))
     assert absent.count(0.0) > 0.97 * KEYS  # the filter takes about 1 % for present
@@ -51,7 +51,7 @@ def test_several_rows_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     model = Counter(keys)
     assert asked(store, counts, list(range(KEYS))) == [model[key] for key in range(KEYS)]
     assert len(counts.codes) == sum(count > 1 for count in model.values())
-    assert counts.nbytes == 12 * len(counts.codes) + store.bloom_bytes
+    assert counts.nbytes == 12 * len(counts.codes) + store.facts.filter_bytes
 
 
 def test_a_key_over_many_pages(tmp_path: Path) -> None:

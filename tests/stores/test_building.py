@@ -216,7 +216,7 @@ def test_rows_larger_than_pages_among_small_ones(tmp_path: Path) -> None:
     texts = ["x" * (30_000 if n % 11 == 0 else n) for n in range(200)]
     table = pa.table({"k": [n // 2 for n in range(200)], "text": texts})
     store = MasterStore.build(table, tmp_path / "store", key="k")
-    assert store.largest_page > 30_000
+    assert store.facts.largest_page > 30_000
     assert_same_rows(all_rows(store), table)
     assert_same_rows(store.get(list(range(100))), table)
     assert store.verify() == store.pages

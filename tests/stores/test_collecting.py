@@ -8,7 +8,6 @@ import pytest
 
 from semistream.rows import Projection
 from semistream.stores import MasterStore
-from semistream.stores.paged.reading import PageReader
 
 _ROWS = 20_000
 _GUARD = 64
@@ -36,12 +35,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 )
 def test_pieces(store: MasterStore, columns: list[str], pages: int, pieces: int) -> None:
     projection = Projection(store.layout, columns)
-    memory = np.full(pages * store.largest_page + _GUARD, 0xA5, np.uint8)
+    memory = np.full(pages * store.facts.largest_page + _GUARD, 0xA5, np.uint8)
     staging = memory[:-_GUARD]
     codes, _ = store.codec.encode([pa.array(np.arange(_ROWS // 2))])
     found, made = [], 0
     whole = np.empty(len(codes), np.bool_)
-    for index, rows in store.collect(codes, PageReader(store), projection, staging, len(codes), whole):
+    for index, rows in store.reader().collect(codes, projection, staging, len(codes), whole):
         made += 1
         assert rows.offsets[-1] <= len(staging)
         numbers = projection.target.unpack(rows.addresses, 0).to_pylist()

@@ -375,8 +375,8 @@ def test_what_a_store_says_of_itself(store: MasterStore) -> None:
     assert "version=1, rows=4, key=['k']" in repr(store)
     assert (store.key, store.schema.names, store.unique) == (("k",), ["k", "v"], False)
     assert store.bytes == sum((store.path / entry.file).stat().st_size for entry in store.manifest.segments)
-    assert store.index_bytes > 0
-    assert np.isfinite(store.row_bytes)
+    assert store.facts.index_bytes > 0
+    assert np.isfinite(store.facts.row_bytes)
 
 
 # -- several changes at once, and what is kept with them ---------------------------------------------------------------

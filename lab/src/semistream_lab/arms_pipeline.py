@@ -189,7 +189,7 @@ class Job:
     def look(self) -> None:
         """Raise what stopped the stream, if something did."""
         assert self._running is not None
-        if self._running.error is not None or not self._running.query.isActive:
+        if self._running.error is not None or not self._running.is_active:
             self._running.wait(10.0)
             raise BenchmarkError("the stream ended before its time")
 

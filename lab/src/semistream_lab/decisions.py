@@ -56,7 +56,7 @@ def page(rows: int, scratch: Path) -> None:
                 rate, stats = _run(some, MasterStore.open(path, direct=direct), memory)
                 cells.append(f"{rate / 1e6:6.2f} {stats.bytes_read / stats.rows_in:7.0f} B")
         line = " | ".join(f"{cell:>16}" for cell in cells)
-        print(f"{page_bytes:>8} {built.index_bytes:>9,} | {line}", flush=True)
+        print(f"{page_bytes:>8} {built.facts.index_bytes:>9,} | {line}", flush=True)
         shutil.rmtree(path)
 
 
@@ -81,11 +81,10 @@ def probe(rows: int, scratch: Path) -> None:
     load = ZipfWorkload(rows)
     store = MasterStore.build(load.master(), scratch / "probe", key="key")
     projection = Projection(store.layout, _COLUMNS)
-    size = cell_bytes(store, projection.target, simple=True)
+    size = cell_bytes(store.facts, projection.target, simple=True)
     cache = TupleCache.private(int(rows * (size + 10) * 1.1) + 4096, projection.target, size, simple=True)
-    from semistream.stores.paged.reading import PageReader
 
-    for codes, addresses in store.scan_rows(PageReader(store)):
+    for codes, addresses in store.reader().rows():
         packed = projection.apply(addresses)
         cache.offer(codes, packed, np.arange(len(codes)), np.arange(1, len(codes) + 1), 0, 4096)
     keys = load.keys(0, 1_000_000)

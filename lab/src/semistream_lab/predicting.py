@@ -15,10 +15,10 @@ def predicted(
 ) -> dict[str, Any]:
     """Counts by the model, and the rate that follows from this machine's calibration; None where nothing is read."""
     stream = Profile(skew=params["skew"], ranked=params.get("layout") == "sorted")
-    said = kind.predict(store, plan, memory_bytes, stream, settings)
+    said = kind.predict(store.facts, plan, memory_bytes, stream, settings)
     reads = math.isfinite(said.tuples_per_read)
     return {
-        "predicted_rows_per_second": current_costs().rate(kind.name, said, store),
+        "predicted_rows_per_second": current_costs().rate(kind.name, said, store.facts),
         "predicted_hit_ratio": said.hit_ratio,
         "predicted_tuples_per_read": said.tuples_per_read if reads else None,
         "predicted_tuples_per_page": said.tuples_per_page if reads else None,

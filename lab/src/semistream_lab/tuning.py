@@ -27,7 +27,6 @@ from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 
-Measure = Callable[[Any], Iterator[pa.RecordBatch]]
 _BUFFERS = tuple(float(share) for share in np.geomspace(0.0005, 0.5, 25))
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
 _CACHES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -85,10 +84,10 @@ def tune(
     result = []
     for number, one in enumerate(tried):
         report(number, len(tried))
-        said = kind.predict(store, plan, memory_bytes, profile, one)
-        trial = Trial(one, said.tuples_per_page, costs.rate(name, said, store))
+        said = kind.predict(store.facts, plan, memory_bytes, profile, one)
+        trial = Trial(one, said.tuples_per_page, costs.rate(name, said, store.facts))
         if stream is not None:
-            made: Any = kind(store, plan, Budget(memory_bytes), one)  # type: ignore[call-arg]
+            made: Any = kind(store, plan, Budget(memory_bytes), one)
             seen = measure(made, stream(), warm_rows=3 * store.rows, warm_seconds=3 * seconds, seconds=seconds)
             trial = Trial(one, trial.tuples_per_page, trial.rows_per_second, seen.tuples_per_page, seen.rows_per_second)
         result.append(trial)
@@ -104,7 +103,7 @@ def least_memory_for_mesh(
     def best(memory: int) -> Trial:
         return tune("mesh", store, plan, memory, Profile(), costs=costs)[0]
 
-    low = MeshJoin.least_bytes(store, plan)
+    low = MeshJoin.least_bytes(store.facts, plan)
     high = 4 * store.bytes + low
     if best(high).rows_per_second < rate:
         raise MemoryBudgetError(f"rate={rate:,.0f} rows/s is more than mesh reaches on a core, whatever its memory")
@@ -150,7 +149,7 @@ class FollowRate:
 
     def packet(self, pages: int) -> int:
         """Tuples that a step over so many pages must take to keep up with the stream."""
-        terms, device = self._terms, self._store.device
+        terms, device = self._terms, self._store.facts.device
         step = device.seconds(1, pages * self._store.page_bytes) + terms.read + pages * terms.page
         busy = self.rate * terms.miss  # each of them takes time itself
         return max(1, int(np.ceil(self.rate * step / (1 - busy)))) if busy < 0.95 else self._slots

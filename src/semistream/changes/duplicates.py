@@ -25,7 +25,7 @@ import pyarrow as pa
 from semistream.budget import parse_bytes
 from semistream.changes.applying import present
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
@@ -121,7 +121,7 @@ class SeenKeys:
         """Updates list their keys in memory; when they take too much of it, they become part of the base."""
         listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
         if listed <= self.memory_bytes // 4:
-            return merged(store)
+            return store
         try:
             compacted = store.compact(self.memory_bytes)
         except ConcurrentWriteError:

@@ -77,7 +77,6 @@ def _packages() -> Iterator[Check]:
         ("pyspark", "spark", "for enrich and pipelines"),
         ("pandas", "spark", "for enrich and pipelines"),
         ("deltalake", "delta", "for Delta tables"),
-        ("duckdb", "bench", "for bench core"),
     ):
         if name in found:
             yield Check("good", name, found[name])

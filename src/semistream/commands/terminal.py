@@ -46,8 +46,8 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
         "page_bytes": store.page_bytes,
         "bytes": store.bytes,
         "bytes_all_versions": sum(file.stat().st_size for file in store.path.iterdir() if file.is_file()),
-        "index_bytes": store.index_bytes,
-        "filter_bytes": store.bloom_bytes,
+        "index_bytes": store.facts.index_bytes,
+        "filter_bytes": store.facts.filter_bytes,
         "keys": {
             # A key that a delta changed lies in two segments; counting it once would take a scan.
             "distinct_at_most": min(distinct, store.rows),

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.changes.rows import OP, TIME, Changes
 from semistream.dimensions.shape import (
     DIMENSION,
@@ -47,7 +47,7 @@ from semistream.dimensions.shape import (
 from semistream.errors import ArgumentError, StoreError
 from semistream.stores import MasterStore
 from semistream.stores.asked import key_columns
-from semistream.stores.paged.reading import PageReader
+from semistream.stores.fetching import to_batch
 
 
 class Dimension:
@@ -154,7 +154,7 @@ class Dimension:
             members, work = infer(newest, self.shape, asked)
             return _written(newest, work, None)
 
-        self.store = merged(publish(self.store, change))
+        self.store = publish(self.store, change)
         times = None if as_of is None else table.column(as_of).combine_chunks()
         found = surrogates(self.store, self.shape, columns, members, times)
         return table.append_column(self.shape.surrogate, found)
@@ -197,7 +197,7 @@ class Dimension:
                 work = overwrite(newest, self.shape, found.rows)
             return _written(newest, work, token)
 
-        self.store = merged(publish(self.store, change))
+        self.store = publish(self.store, change)
         counts = asdict(work.counts) if applied else {}
         return DimensionChange(**counts, version=self.store.version, applied=applied, rejects=found.rejects)
 
@@ -227,8 +227,8 @@ class Dimension:
         if codes is None:
             batches = list(store.scan(names))
         else:
-            found = store.match(codes, PageReader(store))
-            batches = [store.to_batch(codes[index], rows, names) for index, rows in found]
+            found = store.reader().match(codes)
+            batches = [to_batch(store, codes[index], rows, names) for index, rows in found]
         schema = pa.schema([store.schema.field(name) for name in names])
         table = pa.Table.from_batches(batches, schema)
         table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from semistream.errors import AccountingError
+from semistream.errors import AccountingError, ArgumentError
 from semistream.stats import Stats
+from semistream.stores.contract import Ability, Store, StoreFacts, check_abilities
 
 if TYPE_CHECKING:
     from semistream.budget import Budget
@@ -26,6 +27,20 @@ class Front(Protocol):
         """The rows that are joined."""
 
 
+@dataclass(frozen=True)
+class JoinSettings:
+    """What can be set of a join; each that has settings extends it."""
+
+    @classmethod
+    def of(cls, given: JoinSettings | None) -> Self:
+        """The settings that were given, or the defaults."""
+        if given is None:
+            return cls()
+        if not isinstance(given, cls):
+            raise ArgumentError(f"settings={given!r} are not a {cls.__name__}")
+        return given
+
+
 class Join(ABC):
     """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
 
@@ -37,12 +52,18 @@ class Join(ABC):
 
     name: ClassVar[str]
     idea: ClassVar[str]
-    settings_type: ClassVar[type | None] = None
+    settings_type: ClassVar[type[JoinSettings] | None] = None
+    needs: ClassVar[frozenset[Ability]] = frozenset()  # of the store
     takes_conditions: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        if settings is not None and (self.settings_type is None or not isinstance(settings, self.settings_type)):
+            takes = f"a {self.settings_type.__name__}" if self.settings_type else "none"
+            raise ArgumentError(f"settings={settings!r} do not suit algorithm {self.name!r}, which takes {takes}")
+        check_abilities(f"algorithm={self.name!r}", self.needs, store)
         self.store = store
+        self.facts = store.facts
         self.plan = plan
         self.budget = budget
         self.stats = Stats(master_version=store.version)
@@ -79,13 +100,18 @@ class Join(ABC):
 
     @classmethod
     @abstractmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """The smallest budget this algorithm works in, for one row at a time."""
 
     @classmethod
     @abstractmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
 

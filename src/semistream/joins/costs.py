@@ -6,15 +6,15 @@ A model counts; what a count costs in seconds is measured on a machine (see `sem
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from semistream.joins.contract import Prediction, Profile
 from semistream.joins.popularity import Floats, Popularity
+from semistream.stores.contract import StoreFacts
 from semistream.stores.device import Device
-from semistream.stores.paged.reading import LONGEST_REQUEST
 
 _ROUNDS = 60  # of a fixed point, far more than it needs
 
@@ -32,14 +32,14 @@ class Master:
     request_pages: int  # of the longest request
 
     @staticmethod
-    def of(store: Any, buffer: int, part: float = 1.0) -> Master:
+    def of(facts: StoreFacts, buffer: int, part: float = 1.0) -> Master:
         """R as a store holds it, or a part of it, read ``buffer`` bytes at a time."""
-        keys = max(1, int(sum(entry.keys for entry in store.manifest.segments) * part))
-        pages = max(1, int(store.pages * part))
-        run = max(1, min(pages, buffer // store.page_bytes))
-        rows_per_page = store.rows / max(1, store.pages)
-        longest = max(1, LONGEST_REQUEST // store.page_bytes)
-        return Master(keys, max(1.0, store.rows * part / keys), rows_per_page, pages, run, -(-pages // run), longest)
+        keys = max(1, int(facts.keys * part))
+        pages = max(1, int(facts.pages * part))
+        run = max(1, min(pages, buffer // facts.page_bytes))
+        rows_per_page = facts.rows / max(1, facts.pages)
+        longest = max(1, facts.longest_request // facts.page_bytes)
+        return Master(keys, max(1.0, facts.rows * part / keys), rows_per_page, pages, run, -(-pages // run), longest)
 
 
 def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
@@ -106,9 +106,9 @@ class Swept:
         return device.seconds(self.requests, (self.pages + self.gaps) * page_bytes)
 
 
-def gap_pages(store: Any) -> int:
+def gap_pages(facts: StoreFacts) -> int:
     """How far apart pages may be that are read as one."""
-    return int(1 + store.device.gap_bytes // store.page_bytes)
+    return int(1 + facts.device.gap_bytes // facts.page_bytes)
 
 
 def swept(keys: float, master: Master, gap_pages: int) -> Swept:
@@ -127,7 +127,7 @@ def prediction(
     return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
 
 
-def settled(step: Any, start: float) -> float:
+def settled(step: Callable[[float], float], start: float) -> float:
     """The fixed point of a step, approached by halves."""
     value = start
     for _ in range(_ROUNDS):

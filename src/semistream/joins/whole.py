@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import MemoryBudgetError
-from semistream.joins.contract import Join, Prediction, Profile
-from semistream.joins.matching import matching
+from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
+from semistream.joins.matching import Indices, Mask, matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
+from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.fetching import to_batch
 
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 _CODE = "\0code"  # no column of a master is called so
@@ -33,10 +34,18 @@ class ReferenceJoin(Join):
     name = "reference"
     idea = "the whole master in memory"
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, hold: Hold | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        *,
+        hold: Hold | None = None,
+    ) -> None:
         """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
-        super().__init__(store, plan, budget)
-        need = self.least_bytes(store, plan)
+        super().__init__(store, plan, budget, settings)
+        need = self.least_bytes(store.facts, plan)
         if need > budget.total:
             raise MemoryBudgetError(
                 f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
@@ -51,14 +60,12 @@ class ReferenceJoin(Join):
         self._sample: list[object] = []
 
     def _load(self) -> pa.Table:
-        from semistream.stores.paged.reading import PageReader
-
         columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
-        reader = PageReader(self.store)
+        reader = self.store.reader()
         codes, batches = [], []
-        for chunk, rows in self.store.scan_rows(reader):
+        for chunk, rows in reader.rows():
             codes.append(chunk)
-            batches.append(self.store.to_batch(chunk, rows, columns))
+            batches.append(to_batch(self.store, chunk, rows, columns))
         schema = pa.schema([self.store.schema.field(name) for name in columns])
         joined = np.concatenate(codes) if codes else np.empty(0, np.uint64)
         if columns:
@@ -66,7 +73,7 @@ class ReferenceJoin(Join):
         else:
             table = pa.table({_CODE: joined})
         self.stats.count_reads(reader.counters)
-        if len(self.store.manifest.segments) > 1 and len(joined):
+        if (joined[1:] < joined[:-1]).any():  # several levels, each in order
             table = table.take(pa.array(np.argsort(joined, kind="stable")))
         return table.combine_chunks()
 
@@ -102,7 +109,7 @@ class ReferenceJoin(Join):
         yield from self._without_match(stream, matched)
 
     def _pairs(
-        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any
+        self, stream: pa.RecordBatch, some: Indices, first: Indices, count: Indices, matched: Mask
     ) -> Iterator[pa.RecordBatch]:
         left = np.repeat(some, count[some])
         within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
@@ -115,18 +122,18 @@ class ReferenceJoin(Join):
         if plan.how not in ("left", "inner"):
             return
         for start in range(0, len(left), MOST_ROWS):  # one stream row may have more matches than a batch holds
-            some = slice(start, start + MOST_ROWS)
-            taken = [column.take(pa.array(left[some])) for column in stream.columns]
-            added = [self._taken(name, right[some]) for name in plan.columns]
+            part = slice(start, start + MOST_ROWS)
+            taken = [column.take(pa.array(left[part])) for column in stream.columns]
+            added = [self._taken(name, right[part]) for name in plan.columns]
             if plan.status is not None:
-                added.append(status_column(np.ones(len(left[some]), np.bool_)))
-            self.stats.rows_out += len(left[some])
+                added.append(status_column(np.ones(len(left[part]), np.bool_)))
+            self.stats.rows_out += len(left[part])
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
 
-    def _taken(self, name: str, rows: Any) -> pa.Array:
+    def _taken(self, name: str, rows: Indices) -> pa.Array:
         return self.table.column(name).combine_chunks().take(pa.array(rows))
 
-    def _without_match(self, stream: pa.RecordBatch, matched: Any) -> Iterator[pa.RecordBatch]:
+    def _without_match(self, stream: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         wanted = {"semi": matched, "anti": ~matched, "left": ~matched}.get(plan.how)
         if wanted is None or not wanted.any():
@@ -149,17 +156,22 @@ class ReferenceJoin(Join):
         return self._sample[:5]
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
-        target = Projection(store.layout, plan.needed).target
-        text = max(0.0, store.row_bytes - 12 - store.layout.head) if not target.fixed else 0.0
+        target = Projection(facts.layout, plan.needed).target
+        text = facts.text_bytes if not target.fixed else 0.0
         decoded = 8 * sum(plan.is_code(name) for name in plan.columns)
-        return int(1.1 * store.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
+        return int(1.1 * facts.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """See `Join.predict`."""
         del memory_bytes, profile, settings
-        return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(store, plan)}, "no reads after loading")
+        return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(facts, plan)}, "no reads after loading")

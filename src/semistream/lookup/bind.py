@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,20 +20,9 @@ from semistream.lookup.spec import How, JoinSpec, LookupSpec, Multiple
 if TYPE_CHECKING:
     from semistream.joins.conditions import Condition
     from semistream.keys import KeyCodec
+    from semistream.stores.contract import Store
 
 MATCHED, UNMATCHED = "matched", "unmatched"  # in the status column
-
-
-class Master(Protocol):
-    """What binding asks of a store."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Its columns."""
-
-    @property
-    def codec(self) -> KeyCodec:
-        """Its key."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +116,7 @@ class LookupPlan:
         return pa.schema([*self.stream, *added])
 
 
-def bind(spec: LookupSpec, stream: pa.Schema, store: Master, *, ignore_case: bool = False) -> LookupPlan:
+def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool = False) -> LookupPlan:
     """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
     master = store.schema
     stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])

@@ -13,7 +13,7 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
-from semistream.stores import MasterStore
+from semistream.stores.contract import Store
 
 # Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
 CANDIDATES = tuple(name for name in JOINS if name not in ("inl", "pcsrj", "partition"))
@@ -28,7 +28,7 @@ class Choice:
 
     join: type[Join]
     reason: str
-    store: MasterStore
+    store: Store
     plan: LookupPlan
     memory_bytes: int
     profile: Profile
@@ -37,19 +37,19 @@ class Choice:
     @cached_property
     def prediction(self) -> Prediction:
         """What the model counts."""
-        return self.join.predict(self.store, self.plan, self.memory_bytes, self.profile)
+        return self.join.predict(self.store.facts, self.plan, self.memory_bytes, self.profile)
 
     @cached_property
     def rows_per_second(self) -> float:
         """The rate of a core that follows; not a number for a join that was never calibrated."""
         costs = self.costs or _costs()
         known = self.join.name in costs.joins
-        return costs.rate(self.join.name, self.prediction, self.store) if known else math.nan
+        return costs.rate(self.join.name, self.prediction, self.store.facts) if known else math.nan
 
 
 def choose_algorithm(
     algorithm: str,
-    store: MasterStore,
+    store: Store,
     plan: LookupPlan,
     memory_bytes: int,
     *,
@@ -75,14 +75,14 @@ def choose_algorithm(
         kind = JOINS[algorithm]
         _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
         return choice(algorithm, "asked for")
-    whole = JOINS["reference"].least_bytes(store, plan)
+    whole = JOINS["reference"].least_bytes(store.facts, plan)
     if "reference" in able and whole <= memory_bytes // 2:
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
         return choice("reference", reason)
     names = [name for name in candidates if name in able and name != "reference"] or able[:1]
     usual = "sweep" if "sweep" in names else names[0]
     _check_memory(JOINS[usual], store, plan, memory_bytes, copies)
-    fitting = [name for name in names if JOINS[name].least_bytes(store, plan) * copies <= memory_bytes]
+    fitting = [name for name in names if JOINS[name].least_bytes(store.facts, plan) * copies <= memory_bytes]
     because = f"the columns needed take about {whole:,} bytes, more than half of {memory_bytes:,}"
     return _best([choice(name) for name in fitting], JOINS[usual], because)
 
@@ -113,8 +113,8 @@ def _suits(kind: type[Join], plan: LookupPlan) -> bool:
     return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 
-def _check_memory(kind: type[Join], store: MasterStore, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
-    least = kind.least_bytes(store, plan) * copies
+def _check_memory(kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
+    least = kind.least_bytes(store.facts, plan) * copies
     if least > memory_bytes:
         raise MemoryBudgetError(
             f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "

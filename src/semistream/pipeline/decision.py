@@ -59,7 +59,7 @@ class Decision:
     started_at: float | None = None
 
     @property
-    def begun(self) -> float:
+    def began(self) -> float:
         """When the batch began, in seconds since 1970."""
         return self.decided_at - self.seconds if self.started_at is None else self.started_at
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,18 +14,29 @@ from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import read_rows
-from semistream.pipeline.steps import Lookup
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semistream.pipeline.shape import Mirrored, Shape
+    from semistream.pipeline.layout import Layout, Schemas
 
 
-def resolved(
-    shape: Shape, files: list[StagedFile], place: Path, prefix: str
+@dataclass(frozen=True)
+class Mirrored:
+    """A dimension whose table in the warehouse follows its store."""
+
+    table: str
+    store: Path
+
+    @property
+    def newest(self) -> int:
+        """The newest version of its store."""
+        return Manifest.load(self.store).version
+
+
+def resolve(
+    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Fill the surrogate keys of rows whose members were missing; the members are made first.
 
@@ -32,8 +45,8 @@ def resolved(
     """
     tables = [read_rows(file.path) for file in files]
     versions: dict[str, int] = {}
-    for number, step in enumerate(shape.steps):
-        if not isinstance(step, Lookup) or step.on_miss != "infer":
+    for number, step in layout.numbered:
+        if step.on_miss != "infer":
             continue
         asked = names.asked_columns(number, len(step.on))
         keys = list(step.on.values())
@@ -42,7 +55,7 @@ def resolved(
         dimension = Dimension.open(step.store)
         given = dimension.assign(wanted.group_by(keys, use_threads=False).aggregate([]))
         key = step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
-        columns = [name for name, taken in shape.taken.items() if taken == key]  # select may take it twice, or not
+        columns = [name for name, taken in schemas.taken.items() if taken == key]  # select may take it twice, or not
         unknown = -1 if step.unknown_key is None else step.unknown_key
         tables = [
             _filled(
@@ -50,10 +63,11 @@ def resolved(
             )
             for table in tables
         ]
-        for one in shape.dimensions:
+        for one in layout.dimensions:
             if one.store == step.store:
                 versions[one.table] = dimension.store.version
-    finished = [stage(place, table.select(shape.facts.names), shape.facts, prefix) for table in tables]
+    facts = schemas.tables[layout.table]
+    finished = [stage(place, table.select(facts.names), facts, prefix) for table in tables]
     return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
 
 
@@ -110,7 +124,6 @@ def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
         one.table,
         [dimension.shape.surrogate],
         rows,
-        None,
         dimension.store.version,
         store=dimension.store.manifest.store_id,
     )

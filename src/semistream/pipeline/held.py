@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +23,15 @@ import pyarrow.parquet as pq
 
 from semistream.errors import StateError
 from semistream.lookup.run import make_join
+from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import Read, Segment
-from semistream.pipeline.steps import Lookup, seconds_of
 from semistream.stores import MasterStore
 
-SINCE, EXPIRED = "_ss_since", "_ss_expired"
-TIME = "_held_time"  # the as-of time of a held row
+if TYPE_CHECKING:
+    from semistream.pipeline.steps.lookup import Lookup
+
 _ROW = "_held_row"
 Flags = npt.NDArray[np.bool_]
-
-
-def key_column(number: int) -> str:
-    """Where a held row keeps the number-th column of the key that it waits for."""
-    return f"_held_key{number}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class Held:
                     f"{segment.rows:,} rows wait for {segment.master!r}, for which no lookup of the pipeline holds "
                     f"rows any more ({segment.path}); give the lookup back its name and on_miss='hold'"
                 )
-            old = now - seconds_of(lookup.hold_for)
+            old = now - lookup.hold_seconds
             store = stores[segment.master]
             known = before.get(segment.master)
             if segment not in crowded and old <= segment.oldest <= now and Read.of(store) == known:
@@ -112,7 +108,7 @@ class Held:
         crowded = self._crowded_out()
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
-            if lookup is None or segment in crowded or segment.oldest < now - seconds_of(lookup.hold_for):
+            if lookup is None or segment in crowded or segment.oldest < now - lookup.hold_seconds:
                 return True
             if newest[segment.master] != before.get(segment.master):
                 return True
@@ -137,7 +133,7 @@ def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read |
 
     Of a store that was removed and built again, every key may have changed.
     """
-    names = [key_column(number) for number in range(len(lookup.on))]
+    names = [held_key(number) for number in range(len(lookup.on))]
     found = np.zeros(table.num_rows, np.bool_)
     if store.rows == 0 or Read.of(store) == before:
         return found
@@ -149,11 +145,13 @@ def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read |
     candidates = valid if changed is None else valid & np.isin(codes, changed)
     if not candidates.any():
         return found
-    wanted = [*names, TIME] if lookup.as_of is not None else names
+    wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
     asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
     asked = asked.filter(pa.array(candidates)).combine_chunks()
     more: dict[str, Any] = (
-        {} if lookup.as_of is None else {"as_of": TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+        {}
+        if lookup.as_of is None
+        else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
     )
     join = make_join(asked.schema, store, on=on, how="semi", memory="64MB", **more)
     for batch in join.join(asked.to_batches()):

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,6 @@ from semistream.planner.pace import PACE_ROWS, pace
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream.stores.paged.reading import PageReader
 from semistream.workloads.zipf import ZipfWorkload
 
 ROWS = 10 * PACE_ROWS
@@ -97,13 +95,13 @@ class _Run:
 
 
 def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float) -> Iterator[_Run]:
-    kind: Any = JOINS[name]
+    kind = JOINS[name]
     for part, store in stores.items():
         load = ZipfWorkload(store.rows, skew=skew)
         plan = bind(LookupSpec(on="key", columns=_COLUMNS), load.stream(0, 1).schema, store)
         for share in _PARTS[part] if name != "reference" else (2.0,):
             budget = Budget(int(store.bytes * share))
-            if kind.least_bytes(store, plan) > budget.total:
+            if kind.least_bytes(store.facts, plan) > budget.total:
                 continue
             size = min(BATCH, max(50, store.rows // 50))
             seen = measure(
@@ -113,11 +111,11 @@ def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float
                 warm_seconds=seconds * (3 + _FILL * share * store.rows / ROWS),
                 seconds=seconds,
             )
-            said, stats = kind.predict(store, plan, budget.total, Profile(skew)), seen.stats
+            said, stats = kind.predict(store.facts, plan, budget.total, Profile(skew)), seen.stats
             missing = seen.rows * stats.misses / max(1, stats.hits + stats.misses)
             counts = [stats.read_requests, stats.pages_read, missing, seen.rows - missing]
             counts += [seen.rows / said.piece_rows, seen.rows * said.far_ratio]
-            io = store.device.seconds(stats.read_requests, stats.bytes_read)
+            io = store.facts.device.seconds(stats.read_requests, stats.bytes_read)
             yield _Run(counts, max(0.1 * seen.seconds, seen.seconds - io))
 
 
@@ -172,8 +170,8 @@ def _steps(store: MasterStore, load: ZipfWorkload) -> dict[str, float]:
     slots = table.add(batch, codes)
     insert = time.perf_counter() - start
     probe = _seconds(lambda: table.lookup(codes))
-    reader = PageReader(store)  # the rows lie in its buffer
-    keys, rows = next(iter(store.scan_rows(reader)))
+    reader = store.reader()  # the rows lie in its buffer
+    keys, rows = next(iter(reader.rows()))
     count = min(len(keys), _STEP)
     output, some = Output(plan, store.layout, Stats(), count), np.arange(count)
     out = _seconds(lambda: output.pairs(table.take(slots[:count]), some, keys[:count], rows[:count]))

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import Choice, choose_algorithm
 from semistream.planner.rates import Costs, current_costs
+from semistream.stores.contract import Store
 
 _MOST_SKEW = 4.0
 _STEPS = 24
@@ -40,7 +40,9 @@ class Capacity:
         return self.choice.rows_per_second
 
 
-def expected(store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None) -> Capacity:
+def expected(
+    store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None
+) -> Capacity:
     """The join to use with some memory, and its rate."""
     return Capacity(
         memory_bytes,
@@ -49,13 +51,13 @@ def expected(store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, 
     )
 
 
-def least_memory(store: Any, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
+def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
     """The least memory with which a core is expected to reach ``rate`` rows/s."""
     if rate <= 0:
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")
     costs = costs or current_costs()
-    low = JOINS["sweep"].least_bytes(store, plan)
-    high = 2 * JOINS["reference"].least_bytes(store, plan) + low
+    low = JOINS["sweep"].least_bytes(store.facts, plan)
+    high = 2 * JOINS["reference"].least_bytes(store.facts, plan) + low
     most = expected(store, plan, high, profile, costs)
     if most.rows_per_second < rate:
         cores = int(np.ceil(rate / most.rows_per_second))
@@ -80,7 +82,7 @@ def least_memory(store: Any, plan: LookupPlan, rate: float, profile: Profile, co
     return found
 
 
-def stream_schema(store: Any, row_bytes: int = 20) -> pa.Schema:
+def stream_schema(store: Store, row_bytes: int = 20) -> pa.Schema:
     """The schema of a stream that is not there yet: the store's key, and as many other columns as make up a row."""
     keys = pa.schema([pa.field(item.name, item.type) for item in store.codec.fields])
     others = max(0, row_bytes - stream_row_bytes(keys)) // 4

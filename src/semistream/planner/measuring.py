@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -20,7 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.joins.papers.meeting import Waits
+from semistream.joins.contract import Join
+from semistream.joins.papers.meeting import Meeting, Waits
+from semistream.joins.papers.pcsrj import Node, ParallelCacheJoin
+from semistream.joins.papers.waiting_join import WaitingJoin
 from semistream.stats import Stats
 
 SEGMENTS = 8
@@ -72,7 +75,7 @@ class Feed:
     """Hands batches to a join and notes where the measured part begins, its segments, and where it ends."""
 
     def __init__(
-        self, join: Any, batches: Iterable[pa.RecordBatch], limits: Limits, arrival: float | None = None
+        self, join: Join, batches: Iterable[pa.RecordBatch], limits: Limits, arrival: float | None = None
     ) -> None:
         self.join, self.limits, self.arrival = join, limits, arrival
         self.moments: list[Moment] = []
@@ -234,7 +237,7 @@ class Measured:
 
 
 def measure(
-    join: Any, batches: Iterable[pa.RecordBatch], *, warm_rows: int, warm_seconds: float, seconds: float
+    join: Join, batches: Iterable[pa.RecordBatch], *, warm_rows: int, warm_seconds: float, seconds: float
 ) -> Measured:
     """Join a stream to its end, or until it was measured for some seconds."""
     feed = Feed(join, batches, Limits(warm_rows, MOST_MEASURED, warm_seconds, seconds))
@@ -245,17 +248,17 @@ def measure(
     return Measured(end.rows - begin.rows, max(1e-9, end.seconds - begin.seconds), end.stats.since(begin.stats))
 
 
-def parts(join: Any) -> list[Any]:
+def parts(join: Join) -> Sequence[Node | Join]:
     """The join itself, or its nodes."""
-    return list(getattr(join, "nodes", [join]))
+    return join.nodes if isinstance(join, ParallelCacheJoin) else [join]
 
 
-def meetings(join: Any) -> list[Any]:
+def meetings(join: Join) -> list[Meeting]:
     """Where tuples wait, in the joins that make them wait by themselves."""
-    return [part.meeting for part in parts(join) if hasattr(part, "meeting")]
+    return [part.meeting for part in parts(join) if isinstance(part, WaitingJoin)]
 
 
-def waits(join: Any) -> dict[str, float]:
+def waits(join: Join) -> dict[str, float]:
     """How long tuples waited in the join."""
     found = [one.waits for one in meetings(join)]
     tuples = sum(one.tuples for one in found)

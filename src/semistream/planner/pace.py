@@ -7,7 +7,6 @@ at two moments can be compared when this run's rate is known for both.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
@@ -25,9 +24,8 @@ def pace(store: MasterStore) -> float:
     """Rows/s of `sweep` with a tenth of a store, a Zipf master of `PACE_ROWS`, in memory; the stream has exponent 1."""
     load = ZipfWorkload(store.rows, skew=1.0)
     plan = bind(LookupSpec(on="key", columns=["surrogate", "price"]), load.stream(0, 1).schema, store)
-    kind: Any = JOINS["sweep"]
     seen = measure(
-        kind(store, plan, Budget(store.bytes // 10)),
+        JOINS["sweep"](store, plan, Budget(store.bytes // 10)),
         (load.stream(start, BATCH) for start in itertools.count(0, BATCH)),
         warm_rows=2 * store.rows,
         warm_seconds=2 * _SECONDS,

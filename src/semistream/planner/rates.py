@@ -16,9 +16,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from semistream.errors import CalibrationError
 from semistream.joins.contract import Prediction
 from semistream.planner.machine import calibration_path, fingerprint
+from semistream.stores.contract import StoreFacts
 
 _FORMAT = 1
 
@@ -48,18 +51,18 @@ class Costs:
     device: dict[str, float] = field(default_factory=dict)  # c_IO(b) = s + t·b, cached and direct
     pace: float = 0.0  # of the machine then (see `semistream.planner.pace`); 0 where it is not known
 
-    def rate(self, name: str, said: Prediction, store: Any) -> float:
+    def rate(self, name: str, said: Prediction, facts: StoreFacts) -> float:
         """Rows/s of a join on one core (a core a node), for what its model says."""
         terms = self.joins[name]
-        read = store.device.seconds(1, (said.pages_per_read + said.gap_pages) * store.page_bytes) + terms.read
+        read = facts.device.seconds(1, (said.pages_per_read + said.gap_pages) * facts.page_bytes) + terms.read
         read += said.pages_per_read * terms.page
         seconds = read / said.tuples_per_read + (1 - said.hit_ratio) * terms.miss + said.hit_ratio * terms.hit
         seconds += terms.piece / said.piece_rows + said.far_ratio * terms.far
-        return min(said.nodes, self.machine.get("cores", 1)) / (seconds + self.key_seconds(store))
+        return min(said.nodes, self.machine.get("cores", 1)) / (seconds + self.key_seconds(facts))
 
-    def key_seconds(self, store: Any) -> float:
+    def key_seconds(self, facts: StoreFacts) -> float:
         """What encoding this store's key costs more than an integer's, for which the terms are fitted."""
-        more = sum(self.keys.get(key_kind(item.type), 0.0) for item in store.codec.fields)
+        more = sum(self.keys.get(key_kind(kind), 0.0) for kind in facts.key_types)
         return max(0.0, more - self.keys.get("integer", 0.0))
 
     def completed_by(self, known: Costs) -> Costs:
@@ -99,10 +102,8 @@ def current_costs() -> Costs:
     return Costs.load(path) if path.exists() else default_costs()
 
 
-def key_kind(kind: Any) -> str:
+def key_kind(kind: pa.DataType) -> str:
     """The key types that differ in cost."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind):
         return "string"

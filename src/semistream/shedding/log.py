@@ -21,10 +21,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.durable import private, sync_directory
 from semistream.errors import SchemaError, SheddingError
 from semistream.lookup.spec import LookupSpec
 from semistream.shedding.seal import check_seal, seal, unsealed
-from semistream.stores.paged.manifest import private, sync_directory
 
 _META = "semistream"
 _SEAL = "semistream-seal"

@@ -9,24 +9,26 @@ and all others count as their mean; the filter is left out when it does not fit 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.keys import Codes
+from semistream.stores.contract import Reader, Store
 
 _ENTRY_BYTES = 12  # a code and a count
 _LARGEST = np.iinfo(np.uint32).max
+N = TypeVar("N", np.uint32, np.uint64)
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 
 
 class RowCounts:
     """Rows a key, for one version of a store."""
 
-    def __init__(self, store: Any, most_bytes: int, hold: Hold | None = None) -> None:
+    def __init__(self, store: Store, most_bytes: int, hold: Hold | None = None) -> None:
         """``hold`` may keep the counts elsewhere, for several processes; it calls what loads them when it has none."""
         self._store = store
 
@@ -72,25 +74,23 @@ class RowCounts:
         return found if leaves else np.maximum(found, 1.0)
 
 
-def _load(store: Any, most_bytes: int) -> pa.Table:
+def _load(store: Store, most_bytes: int) -> pa.Table:
     codes, counts, rest = (np.empty(0, np.uint64), np.empty(0, np.uint32), 1.0)
-    if not store.unique:
+    if not store.facts.unique:
         codes, counts, rest = _listed(store, max(1, most_bytes // _ENTRY_BYTES))
     room = most_bytes - codes.nbytes - counts.nbytes
-    words = store.bloom() if 0 < store.bloom_bytes <= room else np.empty(0, np.uint64)
+    words = store.bloom() if 0 < store.facts.filter_bytes <= room else np.empty(0, np.uint64)
     values = {"codes": codes.tobytes(), "counts": counts.tobytes(), "filter": words.tobytes()}
     columns = {name: pa.array([value], pa.large_binary()) for name, value in values.items()}
     return pa.table({**columns, "rest": pa.array([rest])})
 
 
-def _listed(store: Any, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float]:
+def _listed(store: Store, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float]:
     """The keys with more than one row, at most ``most`` of them, and the mean rows of all other keys."""
-    from semistream.stores.paged.reading import PageReader
-
     codes: Codes = np.empty(0, np.uint64)
     counts: npt.NDArray[np.int64] = np.empty(0, np.int64)
     keys = 0
-    for some_codes, some_counts in _groups(store, PageReader(store)):
+    for some_codes, some_counts in _groups(store.reader()):
         keys += len(some_codes)
         several = some_counts > 1
         codes = np.concatenate([codes, some_codes[several]])
@@ -100,15 +100,15 @@ def _listed(store: Any, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float
     codes, counts = _largest(codes, counts, most)
     order = np.argsort(codes)
     others = keys - len(codes)
-    rest = (store.rows - int(counts.sum())) / others if others else 1.0
+    rest = (store.facts.rows - int(counts.sum())) / others if others else 1.0
     return codes[order], np.minimum(counts[order], _LARGEST).astype(np.uint32), rest
 
 
-def _groups(store: Any, reader: Any) -> Any:
+def _groups(reader: Reader) -> Iterator[tuple[Codes, npt.NDArray[np.int64]]]:
     """Every code once, with its number of rows. A code's rows follow each other, possibly over two chunks."""
     open_code: Codes = np.empty(0, np.uint64)
     open_count = 0
-    for codes, _ in store.scan_rows(reader):
+    for codes, _ in reader.rows():
         if len(codes) == 0:
             continue
         begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
@@ -131,6 +131,6 @@ def _largest(codes: Codes, counts: npt.NDArray[np.int64], most: int) -> tuple[Co
     return codes[best], counts[best]
 
 
-def _numbers(table: pa.Table, name: str, kind: Any) -> npt.NDArray[Any]:
+def _numbers(table: pa.Table, name: str, kind: type[N]) -> npt.NDArray[N]:
     """The numbers in the one cell of a column, without a copy."""
     return np.frombuffer(table.column(name)[0].as_buffer(), kind)

@@ -33,7 +33,7 @@ class BlockSize:
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
-        self._row = sum(task.join.store.row_bytes for task in tasks if task.join.plan.columns)
+        self._row = sum(task.join.facts.row_bytes for task in tasks if task.join.plan.columns)
         self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
 
     @property

@@ -79,7 +79,7 @@ def _parts(p: Prepared) -> dict[str, int]:
     if p.choice.join is not SweepJoin:
         return p.choice.prediction.parts
     tasks = p.operator.tasks
-    parts = Division.of(p.store, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
+    parts = Division.of(p.store.facts, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
     return {
         "index": parts.index,
         "read buffer": (parts.buffer + parts.plan) * tasks,

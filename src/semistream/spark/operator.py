@@ -35,6 +35,7 @@ from semistream.spark.shed_plan import ShedPlan
 from semistream.spark.spec import EnrichSpec
 from semistream.stats import Stats
 from semistream.stores import MasterStore
+from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
@@ -81,9 +82,9 @@ class Operator:
             return self.pinned_by.ask(self.store, *running_batch, self.spec.refresh, self.planned)
         return pins.pinned_version(Path(self.store), *running_batch, self.spec.refresh, self.planned)
 
-    def one_match(self, store: MasterStore) -> bool:
+    def one_match(self, store: Store) -> bool:
         """True when a stream row never has more than one match."""
-        return store.unique or self.spec.multiple != "all"
+        return store.facts.unique or self.spec.multiple != "all"
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: How | None = None) -> LookupPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
@@ -111,6 +112,7 @@ class Task:
     """A running task: its join, at one version of the master."""
 
     operator: Operator
+    store: MasterStore
     join: Join
     area: Area
     cache: SharedCache | None = None
@@ -206,23 +208,25 @@ def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, am
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
-            yield Task(operator, join, here, cache)
+            yield Task(operator, store, join, here, cache)
         elif operator.algorithm == "reference":
-            yield Task(operator, _whole_master(operator, store, plan, here), here)
+            yield Task(operator, store, _whole_master(operator, store, plan, here), here)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
-            yield Task(operator, kind(store, plan, Budget(max(1, operator.memory_bytes // operator.tasks))), here)
+            yield Task(
+                operator, store, kind(store, plan, Budget(max(1, operator.memory_bytes // operator.tasks))), here
+            )
 
 
 def _shared_cache(
     operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
-    division = Division.of(store, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
+    division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
     simple = store.unique and layout.fixed
-    size = cell_bytes(store, layout, simple=simple)
+    size = cell_bytes(store.facts, layout, simple=simple)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)
@@ -250,4 +254,4 @@ def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here
     def hold(load: Callable[[], pa.Table]) -> pa.Table:
         return shared_table(here, operator.identity, store.manifest.identity, load)
 
-    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold)
+    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold=hold)

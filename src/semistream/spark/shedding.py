@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
-from semistream.joins.contract import Join
 from semistream.shedding.intervals import Interval, share_of_blocks
 from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
-from semistream.spark.operator import Operator, opened
-from semistream.spark.pins import create_once, read_once, running_batch
+from semistream.spark.operator import Operator, Task, opened
+from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
 
 if TYPE_CHECKING:
@@ -107,16 +107,16 @@ def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.S
 
 
 @contextlib.contextmanager
-def shedding(operator: Operator, plan: ShedPlan, join: Join, stream: pa.Schema) -> Iterator[None]:
+def shedding(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
-    shed = plan.shed
-    writer = writer_for(operator, plan, describe(shed, join.plan, join.store), stream)
+    shed, operator, join = plan.shed, task.operator, task.join
+    writer = writer_for(operator, plan, describe(shed, join.plan, task.store), stream)
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
         counts = None
         if shed.kind.needs_counts:
-            counts = shared_counts(join.store, plan.counts_bytes, operator.application, operator.identity)
+            counts = shared_counts(task.store, plan.counts_bytes, operator.application, operator.identity)
         blocks = partial(_blocks, share)
         seeds = (uuid.UUID(about.query).int, about.batch, about.part)
         join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)

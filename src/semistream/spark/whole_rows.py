@@ -70,7 +70,7 @@ def _function(
         joined = stream if shed is None else shed.shed.widened(stream)
         with running(operator, joined) as task, ExitStack() as stack:
             if shed is not None:
-                stack.enter_context(shedding(operator, shed, task.join, stream))
+                stack.enter_context(shedding(task, shed, stream))
             plan: LookupPlan = task.join.plan
             kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]

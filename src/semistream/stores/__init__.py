@@ -1,5 +1,6 @@
-"""Master data on disk. `MasterStore` (paged) is the only kind so far."""
+"""Master data: on disk (`MasterStore`) or in memory (`MemoryStore`). `contract` says what a store is to a join."""
 
+from semistream.stores.memory import MemoryStore
 from semistream.stores.paged.store import MasterStore
 
-__all__ = ["MasterStore"]
+__all__ = ["MasterStore", "MemoryStore"]

@@ -15,25 +15,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.multimap import Slots
-from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.joins.papers.waiting_join import Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store, StoreFacts
 
 Schedule = Callable[[int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class AmeshSettings:
+class AmeshSettings(JoinSettings):
     """``schedule(iteration)`` gives (w, b): tuples to take and pages to read; by default both stay as they begin."""
 
     schedule: Schedule | None = None
@@ -50,17 +49,14 @@ class AMeshJoin(ScanJoin):
     idea = "MESHJOIN whose packet and read sizes may change at any step"
     settings_type = AmeshSettings
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: AmeshSettings | None = None) -> None:
-        self.settings = settings or AmeshSettings()
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        pages = self.shares(store.facts, plan, budget.total).buffer // store.facts.page_bytes
+        super().__init__(store, plan, budget, settings, Demand(in_buffer=max(1, pages)))
+        self.settings = AmeshSettings.of(settings)
         self.b = max(1, min(len(self.partitions), self.partitions.buffer_pages))
         self.w = max(1, self.table.capacity * self.b // self.chunks)
         self.pages_done = 0
         self.packets: deque[tuple[Slots, int]] = deque()  # slots, and the pages done before the packet came
-
-    def _cut(self) -> Partitions:
-        buffer = self.budget.parts["buffer"]
-        return Partitions(self.store, buffer, in_buffer=max(1, buffer // self.store.page_bytes))
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
         while not (source.ended and self.table.tuples == 0):
@@ -102,10 +98,15 @@ class AMeshJoin(ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """As MESHJOIN; a packet that has met all of R within a read cuts it in two."""
-        said = super().predict(store, plan, memory_bytes, profile, settings)
-        if store.pages % said.pages_per_read == 0:
+        said = super().predict(facts, plan, memory_bytes, profile, settings)
+        if facts.pages % said.pages_per_read == 0:
             return said
         return replace(said, tuples_per_read=said.tuples_per_read / 2, pages_per_read=said.pages_per_read / 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,28 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import Profile
+from semistream.joins.contract import JoinSettings, Profile
 from semistream.joins.costs import Master, block_shares
-from semistream.joins.groups import product_of_groups
+from semistream.joins.groups import Indices, product_of_groups
 from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.papers.waiting_join import Mask, Shares, WaitingJoin
+from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
 from semistream.joins.popularity import Floats, Popularity
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
+from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.fetching import copy_rows
 
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
 _HALVE_EVERY = 20  # arrivals a block
+_COUNT_BYTES = 20  # of a block, for the numbers of those that ask for it and wait for it
+
+
+def _limit(shares: Shares) -> int:
+    """Bytes for blocks in memory."""
+    return int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class Block:
     """Rows of a block in memory, by key."""
 
     codes: Codes
-    first: Any
-    last: Any
+    first: Indices
+    last: Indices
     rows: Addresses
     packed: PackedRows
 
@@ -53,25 +60,21 @@ class BlockJoin(QueueJoin):
 
     buffer_share = 0.005
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        shares = self.shares(store.facts, plan, budget.total)
+        self._limit = _limit(shares)
+        counts = _COUNT_BYTES * (Master.of(store.facts, shares.buffer).partitions + 1)
+        super().__init__(store, plan, budget, settings, Demand(reserved={"blocks": self._limit, "counts": counts}))
         self.blocks: dict[int, Block] = {}
         self.block_bytes = 0
         self.asked = np.zeros(len(self.partitions) + 1, np.int64)  # arrivals by block; the last place is for no block
         self._block_of = np.full(self.table.capacity, -1, np.int32)
         self.waiting = np.zeros(len(self.partitions) + 1, np.int64)
 
-    def _reserve(self, spare: int) -> None:
-        self._limit = int(self.budget.free * _BLOCK_SHARE) if spare > 0 else 0
-        if self._limit:
-            self.budget.grant("blocks", self._limit)
-        tables = 20 * (len(self.partitions) + 1)
-        self.budget.grant("counts", min(tables, self.budget.free))
-
     def _blocks_of(self, codes: Codes) -> npt.NDArray[np.int64]:
         """The block of each code; the number of blocks for a code that the index knows to be absent."""
         order = np.argsort(codes)
-        low, high = self.store.locate(codes[order])
+        low, high = self.partitions.store.locate(codes[order])
         found = np.searchsorted(self.partitions.edges, low, "right") - 1
         found[high <= low] = len(self.partitions)
         result = np.empty(len(codes), np.int64)
@@ -80,23 +83,23 @@ class BlockJoin(QueueJoin):
 
     @classmethod
     def blocks_in_memory(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile
+        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile
     ) -> tuple[Shares, Master, int, float, Floats]:
         """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
-        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
-        master = Master.of(store, shares.buffer)
-        limit = int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
-        slots = shares.slots(limit + 20 * (master.partitions + 1))
-        size = master.partition_pages * master.rows_per_page * (store.row_bytes + 40) + 512
+        shares = cls.shares(facts, plan, memory_bytes)
+        master = Master.of(facts, shares.buffer)
+        limit = _limit(shares)
+        slots = shares.slots(limit + _COUNT_BYTES * (master.partitions + 1))
+        size = master.partition_pages * master.rows_per_page * (facts.row_bytes + 40) + 512
         of = Popularity(master.keys, profile.skew).partitions(master.partitions, ranked=profile.ranked)
         hits, others = block_shares(of, limit / size)
         return shares, master, slots, hits, others
 
     @staticmethod
-    def parts_of(store: Any, shares: Shares, slots: int) -> dict[str, int]:
+    def parts_of(facts: StoreFacts, shares: Shares, slots: int) -> dict[str, int]:
         """The parts of the budget, by name."""
         return {
-            "index": store.index_bytes,
+            "index": facts.index_bytes,
             "disk buffer": shares.buffer,
             "blocks": max(0, shares.free - (slots - 1) * shares.slot),
             "stream table": slots * shares.slot,
@@ -160,7 +163,7 @@ class BlockJoin(QueueJoin):
         for codes, rows in self.partitions.load(number):
             yield from self._meet(codes, rows, whole=False)
             if whole and self._may_stay(number, self._size(len(rows))):
-                packed = self.store.copy_rows(rows)
+                packed = copy_rows(self.facts.layout, rows)
                 self._keep(number, Block(*groups_of(codes), packed.addresses, packed))
         self.stats.count_reads(self.partitions.reader.counters)
         slots = np.flatnonzero(self._block_of == number).astype(np.int32)
@@ -172,7 +175,7 @@ class BlockJoin(QueueJoin):
 
     def _size(self, rows: int) -> int:
         """About what a block of so many rows takes in memory."""
-        return int(rows * (self.store.row_bytes + 40) + 512)
+        return int(rows * (self.facts.row_bytes + 40) + 512)
 
     def _may_stay(self, number: int, size: int) -> bool:
         """Is there room for it, or does one that is asked for less often lie there?"""

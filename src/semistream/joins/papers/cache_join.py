@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 
+from semistream.budget import Budget
 from semistream.errors import InvariantError
+from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.papers.waiting_join import Mask, Shares, WaitingJoin
+from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store, StoreFacts
 
 
 class CacheFirst(WaitingJoin):
@@ -20,12 +22,22 @@ class CacheFirst(WaitingJoin):
 
     cache_share = 0.5  # of what buffers leave
 
-    def _reserve(self, spare: int) -> None:
-        shares = self.shares(self.store, self.plan, self.budget.total, self.buffer_share)
-        rows = self.cached_rows(self.store, self.plan, shares, self.cache_share) if spare > 0 else 0
-        if rows:
-            self.budget.grant("cache", rows * row_cost(self.store, self.plan))
-        self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        demand: Demand | None = None,
+        rows: int | None = None,
+    ) -> None:
+        """``rows`` are those that H_R has room for, within what is reserved; by default `cache_share` is."""
+        facts = store.facts
+        if rows is None:
+            rows = self.cached_rows(facts, plan, self.shares(facts, plan, budget.total), self.cache_share)
+            demand = Demand(reserved={"cache": rows * row_cost(facts, plan)})
+        super().__init__(store, plan, budget, settings, demand)
+        self.cache = MasterCache(facts, plan, rows, self.stats, self._most_rows)
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from super()._run(batches)
@@ -36,16 +48,16 @@ class CacheFirst(WaitingJoin):
         yield from self.cache.answer(stream, codes, waiting)
 
     @staticmethod
-    def cached_rows(store: Any, plan: LookupPlan, shares: Shares, share: float) -> int:
+    def cached_rows(facts: StoreFacts, plan: LookupPlan, shares: Shares, share: float) -> int:
         """Rows that H_R has room for."""
-        return int(shares.free * share) // row_cost(store, plan) if shares.spare > 0 else 0
+        return int(shares.free * share) // row_cost(facts, plan) if shares.spare > 0 else 0
 
     @staticmethod
-    def divided(store: Any, plan: LookupPlan, shares: Shares, rows: int) -> dict[str, int]:
+    def divided(facts: StoreFacts, plan: LookupPlan, shares: Shares, rows: int) -> dict[str, int]:
         """The parts of the budget, by name."""
-        cache = rows * row_cost(store, plan)
+        cache = rows * row_cost(facts, plan)
         return {
-            "index": store.index_bytes,
+            "index": facts.index_bytes,
             "disk buffer": shares.buffer,
             "cache": cache,
             "stream table": shares.slots(cache) * shares.slot,

@@ -14,14 +14,13 @@ matches do not fit its memory is halved until they do; a single tuple with more 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, gap_pages, swept
 from semistream.joins.groups import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
@@ -33,8 +32,8 @@ from semistream.joins.popularity import Popularity
 from semistream.joins.window import row_charge
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses, Projection
-from semistream.stores.paged.reading import PageReader
+from semistream.rows import Addresses, PackedRows, Projection
+from semistream.stores.contract import Store, StoreFacts
 
 _BUFFER_SHARE = 0.02
 _BLOCK_SHARE = 0.2
@@ -44,7 +43,7 @@ _INDEX_BYTES = 72  # code, entry, place and order of a waiting tuple; code, plac
 class _Fetched:
     """Rows of some codes, by code."""
 
-    def __init__(self, asked: Indices, rows: Addresses, kept: list[Any]) -> None:
+    def __init__(self, asked: Indices, rows: Addresses, kept: list[PackedRows]) -> None:
         order = np.argsort(asked, kind="stable")
         self.groups, self.first, self.last = groups_of(asked[order].astype(np.uint64))
         self.rows = rows[order]
@@ -58,31 +57,32 @@ class DerakhshanJoin(Join):
     idea = "a block's missing keys are asked for in one batch; least recently used rows leave the cache; order is kept"
     keeps_order = True
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
-        budget.require("index", store.index_bytes)
-        spare = max(0, budget.total - self.least_bytes(store, plan))
-        budget.require("buffer", buffer_bytes(store, spare, _BUFFER_SHARE))
-        row, waiting = output_row_bytes(store, plan), self._waiting_bytes(store, plan)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        facts = self.facts
+        budget.require("index", facts.index_bytes)
+        spare = max(0, budget.total - self.least_bytes(facts, plan))
+        budget.require("buffer", buffer_bytes(facts, spare, _BUFFER_SHARE))
+        row, waiting = output_row_bytes(facts, plan), self._waiting_bytes(facts, plan)
         budget.require("output", row)
         budget.require("block", waiting)
         self.block_rows = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
         budget.grant("output", (self.block_rows - 1) * row)
         budget.grant("block", (self.block_rows - 1) * waiting)
-        self._fetch_bytes = self.block_rows * cell_bytes(store, plan)
-        cached = budget.free // row_cost(store, plan)
-        budget.grant("cache", cached * row_cost(store, plan))
-        self.projection = Projection(store.layout, plan.needed)
-        self.cache = MasterCache(store, plan, cached, self.stats, self.block_rows, self.projection.target)
-        self.reader = PageReader(store, budget.parts["buffer"], 1, double=False)
+        self._fetch_bytes = self.block_rows * cell_bytes(facts, plan)
+        cached = budget.free // row_cost(facts, plan)
+        budget.grant("cache", cached * row_cost(facts, plan))
+        self.projection = Projection(facts.layout, plan.needed)
+        self.cache = MasterCache(facts, plan, cached, self.stats, self.block_rows, self.projection.target)
+        self.reader = store.reader(budget.parts["buffer"], 1, double=False)
         self.output = Output(plan, self.projection.target, self.stats, self.block_rows)
-        self._unprojected = Output(plan, store.layout, self.stats, self.block_rows)
+        self._unprojected = Output(plan, facts.layout, self.stats, self.block_rows)
         self._unprojected.unmatched_sample = self.output.unmatched_sample
         self.stats.peak_bytes = budget.peak
 
     @staticmethod
-    def _waiting_bytes(store: Any, plan: LookupPlan) -> int:
-        return row_charge(plan.stream) + cell_bytes(store, plan) + _INDEX_BYTES
+    def _waiting_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
+        return row_charge(plan.stream) + cell_bytes(facts, plan) + _INDEX_BYTES
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -101,7 +101,7 @@ class DerakhshanJoin(Join):
         fetched = self._fetch(distinct)
         if fetched is None and len(codes) == 1:
             self.stats.misses += 1
-            yield from ask(self._unprojected, stream, codes, self.store, self.reader)
+            yield from ask(self._unprojected, stream, codes, self.reader)
             self.stats.count_reads(self.reader.counters)
             return
         if fetched is None:
@@ -120,7 +120,7 @@ class DerakhshanJoin(Join):
     def _fetch(self, codes: Codes) -> _Fetched | None:
         """All rows of these ascending codes, projected; None if they do not fit."""
         asked, rows, kept, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [], 0
-        for found, loaded in self.store.match(codes, self.reader):
+        for found, loaded in self.reader.match(codes):
             size += int(self.projection.lengths(loaded).sum()) if len(loaded) else 0
             if size > self._fetch_bytes:
                 return None
@@ -173,33 +173,38 @@ class DerakhshanJoin(Join):
         self.cache.check(self.name)
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
-        row = output_row_bytes(store, plan) + cls._waiting_bytes(store, plan)
-        return int(store.index_bytes + store.largest_page + row)
+        row = output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan)
+        return int(facts.index_bytes + facts.largest_page + row)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """Hits of an LRU cache; the misses of a block share pages."""
         del settings
-        spare = max(0, memory_bytes - cls.least_bytes(store, plan))
-        buffer = buffer_bytes(store, spare, _BUFFER_SHARE)
-        row, waiting = output_row_bytes(store, plan), cls._waiting_bytes(store, plan)
+        spare = max(0, memory_bytes - cls.least_bytes(facts, plan))
+        buffer = buffer_bytes(facts, spare, _BUFFER_SHARE)
+        row, waiting = output_row_bytes(facts, plan), cls._waiting_bytes(facts, plan)
         block = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
-        rows = max(0, memory_bytes - store.index_bytes - buffer - block * (row + waiting)) // row_cost(store, plan)
-        master = Master.of(store, buffer)
+        rows = max(0, memory_bytes - facts.index_bytes - buffer - block * (row + waiting)) // row_cost(facts, plan)
+        master = Master.of(facts, buffer)
         popularity = Popularity(master.keys, profile.skew)
         keys = rows / master.rows_per_key
         hits = popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
         others = popularity.without(min(keys, master.keys - 1))
-        read = swept(others.distinct(block * (1 - hits)), master, gap_pages(store))
+        read = swept(others.distinct(block * (1 - hits)), master, gap_pages(facts))
         parts = {
-            "index": store.index_bytes,
+            "index": facts.index_bytes,
             "block": block * (row + waiting),
-            "cache": rows * row_cost(store, plan),
+            "cache": rows * row_cost(facts, plan),
         }
         words = "one read for the misses of a block on the same page"
         counts = (hits, block / read.requests, read.pages / read.requests)

@@ -12,13 +12,12 @@ short); a key without a match leaves with all its tuples; the queue has one node
 
 from __future__ import annotations
 
-from typing import Any
-
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, prediction, queue_reads
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.popularity import Popularity
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import StoreFacts
 
 
 class HybridJoin(QueueJoin):
@@ -29,13 +28,18 @@ class HybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
         del settings
-        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
-        master, slots = Master.of(store, shares.buffer), shares.slots(0)
+        shares = cls.shares(facts, plan, memory_bytes)
+        master, slots = Master.of(facts, shares.buffer), shares.slots(0)
         popularity = Popularity(master.keys, profile.skew)
         misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=profile.ranked))
-        parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
+        parts = {"index": facts.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
         return prediction(0.0, misses, master, parts, profile, shares.piece_rows)

@@ -9,7 +9,6 @@ many there are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,8 @@ from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.stream_table import StreamTable
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection, address_of
-from semistream.stores.paged.reading import PageReader
+from semistream.stores.contract import Reader, StoreFacts
+from semistream.stores.group_reader import portions
 
 CELL_OVERHEAD = 2  # two flags
 _NOTHING: Indices = np.empty(0, np.int64)
@@ -33,7 +33,7 @@ def give(
 ) -> Iterator[pa.RecordBatch]:
     """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` that they match."""
     matched = last > first
-    for start, end in _portions(last - first, output.most_rows) if output.wants_rows or not sure else ():
+    for start, end in portions(np.maximum(last - first, 1), output.most_rows) if output.wants_rows or not sure else ():
         tuples, left, right = np.arange(start, end), _NOTHING, _NOTHING
         found = np.zeros(end - start, np.bool_)
         for left, right in product_of_groups(tuples, tuples + 1, first[tuples], last[tuples], output.most_rows):
@@ -53,17 +53,6 @@ def give(
         yield from output.rest(stream, matched)
 
 
-def _portions(counts: Indices, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of tuples with at most ``most`` rows of output together, or of one tuple."""
-    ends = np.cumsum(np.maximum(counts, 1))
-    start = 0
-    while start < len(counts):
-        before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
-        yield start, end
-        start = end
-
-
 def _with_unmatched(output: Output, unmatched: Indices, left: Indices, rows: Addresses) -> tuple[Indices, Addresses]:
     """Put tuples without a match between the others, where ``how`` wants them."""
     if output.plan.how != "left" or len(unmatched) == 0:
@@ -73,12 +62,10 @@ def _with_unmatched(output: Output, unmatched: Indices, left: Indices, rows: Add
     return everyone[order], np.concatenate([rows, np.zeros(len(unmatched), np.int64)])[order]
 
 
-def ask(
-    output: Output, stream: pa.RecordBatch, codes: Codes, store: Any, reader: PageReader
-) -> Iterator[pa.RecordBatch]:
+def ask(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reader) -> Iterator[pa.RecordBatch]:
     """One tuple with all its matches, from the store, however many there are."""
     matched = np.zeros(1, np.bool_)
-    for found, rows in store.match(codes, reader):
+    for found, rows in reader.match(codes):
         if not output.sure:
             rows = rows[output.matching(stream, found, rows, np.repeat(matched, len(rows)))]
         matched |= len(rows) > 0
@@ -92,11 +79,11 @@ def ask(
 class OrderedMeeting(Meeting):
     """A meeting whose tuples wait for their turn, each with a match."""
 
-    def __init__(self, table: StreamTable, output: Output, store: Any, reader: PageReader) -> None:
+    def __init__(self, table: StreamTable, output: Output, facts: StoreFacts, reader: Reader) -> None:
         super().__init__(table, output)
-        self._store, self._reader = store, reader
-        self._projection = Projection(store.layout, output.plan.needed)
-        self._size = cell_bytes(store, output.plan) if output.wants_rows else 0
+        self._reader = reader
+        self._projection = Projection(facts.layout, output.plan.needed)
+        self._size = cell_bytes(facts, output.plan) if output.wants_rows else 0
         self._cells = np.empty(max(1, table.capacity * self._size), np.uint8)
         self._held = np.zeros(table.capacity, np.bool_)
         self._many = np.zeros(table.capacity, np.bool_)
@@ -141,7 +128,7 @@ class OrderedMeeting(Meeting):
                     )
                 if one < len(some):
                     alone = stream.slice(one, 1), codes[one : one + 1]
-                    yield from ask(self.output, *alone, self._store, self._reader)
+                    yield from ask(self.output, *alone, self._reader)
                 done = one + 1
         self._held[slots] = self._many[slots] = False
 

@@ -10,18 +10,17 @@ pages) that hold the key; the papers' B+-tree would add its inner nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
-from semistream.stores.paged.reading import PageReader
+from semistream.stores.contract import Store, StoreFacts
 
 _PIECE = 4096
 _BUFFER = 2 << 20
@@ -33,18 +32,19 @@ class IndexNestedLoopJoin(Join):
     name = "inl"
     idea = "one indexed lookup a stream tuple"
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
-        self.projection = Projection(store.layout, plan.needed)
-        budget.require("index", store.index_bytes)
-        budget.require("buffer", 2 * store.largest_page)  # pages, and rows copied from them
-        per_row = row_charge(plan.stream) + int(store.row_bytes)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        facts = self.facts
+        self.projection = Projection(facts.layout, plan.needed)
+        budget.require("index", facts.index_bytes)
+        budget.require("buffer", 2 * facts.largest_page)  # pages, and rows copied from them
+        per_row = row_charge(plan.stream) + int(facts.row_bytes)
         budget.require("piece", per_row)
         self.piece_rows = int(min(_PIECE, 1 + budget.free // per_row))
         budget.grant("piece", (self.piece_rows - 1) * per_row)
-        extra = min(_BUFFER, budget.free) // 2 // store.largest_page * store.largest_page
+        extra = min(_BUFFER, budget.free) // 2 // facts.largest_page * facts.largest_page
         budget.grant("buffer", 2 * extra)
-        self.reader = PageReader(store, store.largest_page + extra, reads_in_flight=1)
+        self.reader = store.reader(facts.largest_page + extra, reads_in_flight=1)
         self.output = Output(plan, self.projection.target, self.stats, self.piece_rows)
         self.stats.peak_bytes = budget.peak
 
@@ -65,7 +65,7 @@ class IndexNestedLoopJoin(Join):
         matched = np.zeros(stream.num_rows, np.bool_)
         asked = np.flatnonzero(valid)
         stats.misses += len(asked)
-        for found, rows in self.store.match_each(codes[asked], self.reader):
+        for found, rows in self.reader.match_each(codes[asked]):
             packed = self.projection.apply(rows)
             for start in range(0, len(rows), self.output.most_rows):
                 left = asked[found[start : start + self.output.most_rows]]
@@ -80,16 +80,21 @@ class IndexNestedLoopJoin(Join):
         yield from self.output.settled(stream, matched)
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
-        per_row = row_charge(plan.stream) + int(store.row_bytes)
-        return int(store.index_bytes + 2 * store.largest_page + per_row)
+        per_row = row_charge(plan.stream) + int(facts.row_bytes)
+        return int(facts.index_bytes + 2 * facts.largest_page + per_row)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """See `Join.predict`."""
         del plan, memory_bytes, profile, settings
-        parts = {"index": store.index_bytes, "buffer": store.largest_page}
+        parts = {"index": facts.index_bytes, "buffer": facts.largest_page}
         return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

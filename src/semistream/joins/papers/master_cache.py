@@ -7,47 +7,54 @@ needs them (projected), so that more of them fit; a row that is longer than a ce
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream.joins.groups import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection, RowLayout, address_of
 from semistream.stats import Stats
+from semistream.stores.contract import StoreFacts
 
 Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
-def cell_bytes(store: Any, plan: LookupPlan) -> int:
+def cell_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """The bytes of a cell: exact for rows of fixed width, else room for most rows."""
-    layout = Projection(store.layout, plan.needed).target
+    layout = Projection(facts.layout, plan.needed).target
     if layout.fixed:
         return max(1, layout.head)
-    text = max(8.0, store.row_bytes - 12 - store.layout.head)
+    text = max(8.0, facts.row_bytes - 12 - facts.layout.head)
     return int(layout.head + 1.5 * text)
 
 
-def row_cost(store: Any, plan: LookupPlan) -> int:
+def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
-    return cell_bytes(store, plan) + _ENTRY_BYTES
+    return cell_bytes(facts, plan) + _ENTRY_BYTES
 
 
 class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
     def __init__(
-        self, store: Any, plan: LookupPlan, rows: int, stats: Stats, most_rows: int, source: RowLayout | None = None
+        self,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        rows: int,
+        stats: Stats,
+        most_rows: int,
+        source: RowLayout | None = None,
     ) -> None:
         """``source`` is the layout of the rows that will be put, the store's own unless said."""
         super().__init__(rows)
-        self.projection = Projection(source or store.layout, plan.needed)
-        self.cell = cell_bytes(store, plan)
+        self.projection = Projection(source or facts.layout, plan.needed)
+        self.cell = cell_bytes(facts, plan)
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)
         self._arena = np.empty(max(1, rows * self.cell), np.uint8)
@@ -98,7 +105,7 @@ class MasterCache(Multimap):
         else:
             yield from output.settled(stream.take(pa.array(hit)), matched)
 
-    def is_new(self, codes: Codes, first: Any, last: Any, rows: Addresses) -> Mask:
+    def is_new(self, codes: Codes, first: Indices, last: Indices, rows: Addresses) -> Mask:
         """Which groups could be put: not here yet, and all their rows fit a cell."""
         new = self.lookup(codes) < 0
         if not self.projection.target.fixed:
@@ -107,7 +114,7 @@ class MasterCache(Multimap):
             new &= before[last] == before[first]
         return new
 
-    def put(self, codes: Codes, first: Any, last: Any, rows: Addresses, now: int) -> None:
+    def put(self, codes: Codes, first: Indices, last: Indices, rows: Addresses, now: int) -> None:
         """Add whole groups, rows[first[i]:last[i]] of codes[i]; none of them may be here, all must fit."""
         sizes = last - first
         within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -15,17 +15,18 @@ read when nobody waits; chunks end between keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.waiting_join import Demand
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store, StoreFacts
 
 
 @dataclass(frozen=True)
-class MeshSettings:
+class MeshSettings(JoinSettings):
     """The disk buffer's share of the budget, up to a mebibyte: b of the paper, which `semistream tune mesh` finds."""
 
     buffer_share: float = ScanJoin.buffer_share
@@ -42,14 +43,18 @@ class MeshJoin(ScanJoin):
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
     settings_type = MeshSettings
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: MeshSettings | None = None) -> None:
-        self.settings = settings or MeshSettings()
-        self.buffer_share = self.settings.buffer_share
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        demand = Demand(buffer_share=MeshSettings.of(settings).buffer_share)
+        super().__init__(store, plan, budget, settings, demand)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """See `ScanJoin.predict_with`."""
-        return cls.predict_with(store, plan, memory_bytes, profile, (settings or MeshSettings()).buffer_share)
+        return cls.predict_with(facts, plan, memory_bytes, profile, MeshSettings.of(settings).buffer_share)

@@ -19,22 +19,24 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError, choose
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, behind_cache, by_inequality, prediction, settled
+from semistream.joins.groups import Indices
 from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.master_cache import MasterCache, row_cost
+from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.stream_table import slot_bytes
+from semistream.joins.papers.waiting_join import Demand, Shares
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
+from semistream.stores.contract import Store, StoreFacts
 
 _RULES = ("corrected", "printed")
 _MOST_CACHED = 0.25  # of what buffers leave, for H_R
@@ -43,7 +45,7 @@ _TABLE_BYTES = 24  # of a cached row: what its place in the tables takes, used o
 
 
 @dataclass(frozen=True)
-class MoijSettings:
+class MoijSettings(JoinSettings):
     """Which rules: our corrections, or the paper's own."""
 
     eviction: str = "corrected"
@@ -54,6 +56,11 @@ class MoijSettings:
         choose("inequality", self.inequality, _RULES)
 
 
+def _most_rows(shares: Shares, cost: int) -> int:
+    """Rows that H_R may hold at most."""
+    return int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
+
+
 class MemoryOptimisedIndexJoin(CacheJoin):
     """A key is cached when that saves memory; see the module."""
 
@@ -61,29 +68,24 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
     settings_type = MoijSettings
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: MoijSettings | None = None) -> None:
-        self.settings = settings or MoijSettings()
-        self.row_cost, self.slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        rows = _most_rows(self.shares(store.facts, plan, budget.total), row_cost(store.facts, plan))
+        super().__init__(store, plan, budget, settings, Demand(reserved={"cache tables": rows * _TABLE_BYTES}), rows)
+        self.settings = MoijSettings.of(settings)
+        self.row_cost, self.slot_cost = row_cost(store.facts, plan), slot_bytes(plan.stream)
         self.factor = 2 if self.settings.inequality == "corrected" else 1
-        super().__init__(store, plan, budget)
         self.charged = 0  # bytes
         self.evictions = 0
         self._charge = np.zeros(self.cache.capacity, np.int64)
         self._began: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
         self._hand = 0
 
-    def _reserve(self, spare: int) -> None:
-        rows = int(self.budget.free * _MOST_CACHED) // (self.row_cost + _TABLE_BYTES) if spare > 0 else 0
-        if rows:
-            self.budget.grant("cache tables", rows * _TABLE_BYTES)
-        self.cache = MasterCache(self.store, self.plan, rows, self.stats, self._most_rows)
-
     @property
     def room(self) -> int:
         """Slots that are neither taken by a waiting tuple nor charged for a cached key."""
         return self.table.free - -(-self.charged // self.slot_cost)
 
-    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
+    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         if self.settings.eviction == "corrected":
             self._began.append((self.iteration, self.stats.rows_in))
         waiting, sizes = self.table.counts(entries), last - first
@@ -149,14 +151,19 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
-        chosen = settings or MoijSettings()
+        chosen = MoijSettings.of(settings)
         factor = 2 if chosen.inequality == "corrected" else 1
-        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
-        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
-        most = int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
+        shares = cls.shares(facts, plan, memory_bytes)
+        master, cost = Master.of(facts, shares.buffer), row_cost(facts, plan)
+        most = _most_rows(shares, cost)
         slots = shares.slots(most * _TABLE_BYTES)
         popularity = Popularity(master.keys, profile.skew)
         a_key = master.rows_per_key * cost  # bytes of a cached key
@@ -173,7 +180,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         hits, misses, _ = behind(keys)
         cached = int(keys * a_key)
         parts = {
-            "index": store.index_bytes,
+            "index": facts.index_bytes,
             "disk buffer": shares.buffer,
             "cache": cached + most * _TABLE_BYTES,
             "stream table": slots * shares.slot - cached,

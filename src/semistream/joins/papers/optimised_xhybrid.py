@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, prediction, queue_reads
 from semistream.joins.papers.cache_join import CacheJoin
 from semistream.joins.papers.master_cache import row_cost
@@ -25,6 +24,7 @@ from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.waiting_join import Source
 from semistream.joins.popularity import Popularity
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import StoreFacts
 
 
 class OptimisedXHybridJoin(CacheJoin):
@@ -52,17 +52,22 @@ class OptimisedXHybridJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """HYBRIDJOIN behind a cache of the first keys of R."""
         del settings
-        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
-        master, rows = Master.of(store, shares.buffer), cls.cached_rows(store, plan, shares, cls.cache_share)
+        shares = cls.shares(facts, plan, memory_bytes)
+        master, rows = Master.of(facts, shares.buffer), cls.cached_rows(facts, plan, shares, cls.cache_share)
         popularity = Popularity(master.keys, profile.skew)
         of = popularity.partitions(master.partitions, ranked=profile.ranked)
         pinned = rows / (master.rows_per_key * master.keys) * master.partitions
         first = int(pinned)
         hits = float(of[:first].sum() + (of[first] * (pinned - first) if first < len(of) else 0.0))
-        slots = shares.slots(rows * row_cost(store, plan))
+        slots = shares.slots(rows * row_cost(facts, plan))
         misses, _ = queue_reads(slots, of[first:]) if first < len(of) else (math.inf, 0.0)
-        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)
+        return prediction(hits, misses, master, cls.divided(facts, plan, shares, rows), profile, shares.piece_rows)

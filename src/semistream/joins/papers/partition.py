@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store, StoreFacts
 
 
 class PartitionJoin(BlockJoin):
@@ -30,8 +30,8 @@ class PartitionJoin(BlockJoin):
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
         self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
 
     def _due(self) -> bool:
@@ -43,11 +43,16 @@ class PartitionJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """Blocks fill up to one level and are read there; on average they are half full."""
         del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, profile)
-        parts = cls.parts_of(store, shares, slots)
+        shares, master, slots, hits, others = cls.blocks_in_memory(facts, plan, memory_bytes, profile)
+        parts = cls.parts_of(facts, shares, slots)
         misses = max(1.0, 2 * slots / len(others)) if len(others) else math.inf
         return prediction(hits, misses, master, parts, profile, shares.piece_rows)

@@ -7,28 +7,25 @@ A partition is a run of pages. It never ends within a group of equal keys, nor d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from semistream.keys import Codes
 from semistream.rows import Addresses
-from semistream.stores.paged.reading import PageReader
-
-if TYPE_CHECKING:
-    from semistream.stores.paged.store import MasterStore
+from semistream.stores.contract import PageStore
 
 
 class Partitions:
     """The store cut into partitions, and the buffer that one is read into."""
 
-    def __init__(self, store: MasterStore, buffer_bytes: int, in_buffer: int = 1) -> None:
+    def __init__(self, store: PageStore, buffer_bytes: int, in_buffer: int = 1) -> None:
         """``in_buffer`` partitions fill the buffer."""
         self.store = store
-        self.reader = PageReader(store, buffer_bytes, 1, double=False)
-        self.buffer_pages = max(1, buffer_bytes // store.page_bytes)
+        self.reader = store.reader(buffer_bytes, 1, double=False)
+        self.buffer_pages = max(1, buffer_bytes // store.facts.page_bytes)
         self.pages = max(1, self.buffer_pages // in_buffer)
+        self._even = store.facts.largest_page == store.facts.page_bytes  # all pages are of one size
         self.edges = self._cut()
 
     def _cut(self) -> npt.NDArray[np.int64]:
@@ -62,14 +59,13 @@ class Partitions:
 
     def in_one_piece(self, number: int) -> bool:
         """Does the partition fit the buffer?"""
-        store = self.store
-        return int(self.edges[number + 1] - self.edges[number]) <= self.pages and store.largest_page == store.page_bytes
+        return int(self.edges[number + 1] - self.edges[number]) <= self.pages and self._even
 
     def together(self, first: int, last: int) -> bool:
         """Can the partitions [first, last) be loaded by one read: of one level, and within the buffer?"""
-        store, pages = self.store, (int(self.edges[first]), int(self.edges[last]))
-        apart = any(pages[0] < edge < pages[1] for edge, _ in store.levels())
-        return not apart and pages[1] - pages[0] <= self.buffer_pages and store.largest_page == store.page_bytes
+        pages = int(self.edges[first]), int(self.edges[last])
+        apart = any(pages[0] < edge < pages[1] for edge, _ in self.store.levels())
+        return not apart and pages[1] - pages[0] <= self.buffer_pages and self._even
 
     def load(self, number: int, last: int | None = None) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of a partition, or of several up to ``last``, by key; in several pieces only if they do not fit.
@@ -77,7 +73,7 @@ class Partitions:
         Addresses are valid until the next piece is asked for.
         """
         end = number + 1 if last is None else last
-        yield from self.store.page_rows(self.reader, int(self.edges[number]), int(self.edges[end]))
+        yield from self.reader.page_rows(int(self.edges[number]), int(self.edges[end]))
 
     def first_codes(self) -> Codes:
         """The smallest code of each partition of the base."""

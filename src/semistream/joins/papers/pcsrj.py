@@ -17,14 +17,14 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, choose
-from semistream.joins.contract import Join, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.output import MOST_ROWS, pieces
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
@@ -32,12 +32,17 @@ from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.papers.waiting_join import buffer_bytes
 from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
+from semistream.stores.contract import PageStore, Store, StoreFacts
 
 _AHEAD = 4  # batches that wait between the threads
+Given = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
+Made = queue.Queue[tuple[int, pa.RecordBatch | BaseException | None]]  # by a node; None at its end
+Node = SemiStreamCacheJoin | RemoteNode
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PcsrjSettings:
+class PcsrjSettings(JoinSettings):
     """How many nodes, and whether they are threads or processes.
 
     Threads begin at once; processes take a second to begin, and do not wait for each other's interpreter.
@@ -58,20 +63,21 @@ class ParallelCacheJoin(Join):
     name = "pcsrj"
     idea = "the stream split by key over several cache joins that run side by side"
     settings_type = PcsrjSettings
+    needs = SemiStreamCacheJoin.needs
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: PcsrjSettings | None = None) -> None:
-        super().__init__(store, plan, budget)
-        self.settings = settings or PcsrjSettings()
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        self.settings = PcsrjSettings.of(settings)
         kind = SemiStreamCacheJoin
-        least = kind.least_bytes(store, plan)
+        least = kind.least_bytes(store.facts, plan)
         count = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
         share = max(least, budget.total // count)
         budget.require("nodes", count * share)
         # As large a buffer as a single node would have: a read then serves as many tuples.
         settings_of_node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
-        buffer = buffer_bytes(store, share - least, settings_of_node.buffer_share)
-        self._firsts = Partitions(store, buffer).first_codes()
-        self.nodes: list[Any] = [
+        buffer = buffer_bytes(store.facts, share - least, settings_of_node.buffer_share)
+        self._firsts = Partitions(cast("PageStore", store), buffer).first_codes()
+        self.nodes: list[Node] = [
             kind(store, plan, Budget(share), settings_of_node)
             if self.settings.workers == "threads"
             else RemoteNode(kind, store, plan, share, settings_of_node)
@@ -80,8 +86,8 @@ class ParallelCacheJoin(Join):
         self.stats.peak_bytes = budget.peak
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given: list[queue.Queue[pa.RecordBatch | None]] = [queue.Queue(_AHEAD) for _ in self.nodes]
-        made: queue.Queue[tuple[int, Any]] = queue.Queue(_AHEAD * len(self.nodes))
+        given: list[Given] = [queue.Queue(_AHEAD) for _ in self.nodes]
+        made: Made = queue.Queue(_AHEAD * len(self.nodes))
         stop = threading.Event()
         before = [node.stats.copy() for node in self.nodes]
         threads = [
@@ -111,7 +117,7 @@ class ParallelCacheJoin(Join):
             for node, old in zip(self.nodes, before, strict=True):
                 self._add(node.stats.since(old))
 
-    def _feed(self, batches: Iterable[pa.RecordBatch], given: Any, made: Any, stop: threading.Event) -> None:
+    def _feed(self, batches: Iterable[pa.RecordBatch], given: list[Given], made: Made, stop: threading.Event) -> None:
         """Send every tuple to the node of its partition; those without a key to the first.
 
         A batch without tuples goes to all: nothing came for a while.
@@ -156,25 +162,30 @@ class ParallelCacheJoin(Join):
             node.check()
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
-        return SemiStreamCacheJoin.least_bytes(store, plan)
+        return SemiStreamCacheJoin.least_bytes(facts, plan)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
-        chosen = settings or PcsrjSettings()
-        least = cls.least_bytes(store, plan)
+        chosen = PcsrjSettings.of(settings)
+        least = cls.least_bytes(facts, plan)
         count = max(1, min(chosen.nodes, memory_bytes // least))
         node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
         share = max(least, memory_bytes // count)
-        one = SemiStreamCacheJoin.predict_part(store, plan, share, profile, node, 1 / count)
+        one = SemiStreamCacheJoin.predict_part(facts, plan, share, profile, node, 1 / count)
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 
-def _run(number: int, node: Any, given: Any, made: Any, stop: threading.Event) -> None:
+def _run(number: int, node: Node, given: Given, made: Made, stop: threading.Event) -> None:
     """One node's thread."""
     try:
         for batch in node.join(iter(lambda: _get(given, stop), None)):
@@ -185,7 +196,7 @@ def _run(number: int, node: Any, given: Any, made: Any, stop: threading.Event) -
         _put(made, (number, error), stop)
 
 
-def _put(where: Any, what: Any, stop: threading.Event) -> bool:
+def _put(where: queue.Queue[T], what: T, stop: threading.Event) -> bool:
     while not stop.is_set():
         try:
             where.put(what, timeout=0.05)
@@ -195,7 +206,7 @@ def _put(where: Any, what: Any, stop: threading.Event) -> bool:
     return False
 
 
-def _get(where: Any, stop: threading.Event) -> Any:
+def _get(where: Given, stop: threading.Event) -> pa.RecordBatch | None:
     while not stop.is_set():
         try:
             return where.get(timeout=0.05)
@@ -204,7 +215,7 @@ def _get(where: Any, stop: threading.Event) -> Any:
     return None
 
 
-def _drain(where: Any) -> None:
+def _drain(where: Made) -> None:
     try:
         while True:
             where.get_nowait()

@@ -7,22 +7,30 @@ buffer is empty), until nobody waits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.papers.waiting_join import Source, WaitingJoin
+from semistream.joins.contract import JoinSettings
+from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store
 
 
 class QueueJoin(WaitingJoin):
     """The loop; see the module."""
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        demand: Demand | None = None,
+    ) -> None:
+        super().__init__(store, plan, budget, settings, demand)
         self.fruitless = 0  # iterations whose key had no match
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:

@@ -14,14 +14,15 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import SemistreamError
+from semistream.joins.contract import Join, JoinSettings
 from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
+from semistream.stores.contract import Store
 
 _MESSAGE_ROWS = 8_192
 
@@ -29,36 +30,40 @@ _MESSAGE_ROWS = 8_192
 class RemoteNode:
     """Looks like the join that runs elsewhere, as far as a parallel join asks for it."""
 
-    def __init__(self, kind: Any, store: Any, plan: LookupPlan, memory_bytes: int, settings: Any) -> None:
-        self._made_of = kind, str(store.path), store.manifest.identity, store.direct, plan, memory_bytes, settings
+    def __init__(
+        self, kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, settings: JoinSettings
+    ) -> None:
+        self._made_of = kind, store, plan, memory_bytes, settings
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
-        self._ours: Any = None
+        self._ours: Connection | None = None
         self.stats = Stats(master_version=store.version)
         self._before = self.stats  # what processes counted that are gone
         self.unmatched_sample: list[object] = []
 
-    def _begin(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
+    def _begin(self) -> Connection:
+        if self._ours is not None and self._process is not None and self._process.poll() is None:
+            return self._ours
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        self._ours = Connection(ours.detach())
-        self._ours.send(self._made_of)
+        connection = Connection(ours.detach())
+        connection.send(self._made_of)
         weakref.finalize(self, _end, self._process)
+        self._ours = connection
+        return connection
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Join.join`."""
-        self._begin()
-        sender = threading.Thread(target=_send, args=(self._ours, batches), daemon=True)
+        ours = self._begin()
+        sender = threading.Thread(target=_send, args=(ours, batches), daemon=True)
         sender.start()
         done = False
         try:
-            while data := self._ours.recv_bytes():
+            while data := ours.recv_bytes():
                 yield pa.ipc.read_record_batch(pa.py_buffer(data), self._plan.output)
-            told = self._ours.recv()
+            told = ours.recv()
             done = True
         except (EOFError, OSError):
             raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
@@ -74,8 +79,9 @@ class RemoteNode:
     def _stop(self) -> None:
         if self._process is not None:
             _end(self._process)
-        self._ours.close()
-        self._process, self._before = None, self.stats
+        if self._ours is not None:
+            self._ours.close()
+        self._process, self._ours, self._before = None, None, self.stats
 
     def check(self) -> None:
         """The node checks itself at the end of every stream."""
@@ -117,15 +123,11 @@ class _Messages:
 
 def serve(number: int) -> None:
     """The process: one stream after the other, over the socket of this number."""
-    from semistream.stores import MasterStore
-
     connection = Connection(number)
-    kind, path, content, direct, plan, memory, settings = connection.recv()
     pa.set_cpu_count(1)
     try:
-        store = MasterStore.open(path, content.number, direct=direct)
-        content.check(store.manifest, store.path)
-        join = kind(store, plan, Budget(memory), settings)
+        kind, store, plan, memory, settings = connection.recv()
+        join: Join = kind(store, plan, Budget(memory), settings)
     except SemistreamError as error:
         connection.send_bytes(b"")
         connection.send(error)
@@ -140,7 +142,7 @@ def serve(number: int) -> None:
 
     try:
         while True:
-            told: Any
+            told: tuple[Stats, list[object]] | SemistreamError
             messages = _Messages(connection)
             try:
                 for batch in join.join(feed(messages)):

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.papers.partitions import Partitions
+from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.joins.papers.waiting_join import Source
+from semistream.joins.papers.waiting_join import Demand, Source
+from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import Addresses
+from semistream.stores.contract import Store
 
 
 @dataclass(frozen=True)
-class RmeshSettings:
+class RmeshSettings(JoinSettings):
     """Segments of the disk buffer."""
 
     segments: int = 4
@@ -42,16 +44,13 @@ class RMeshJoin(ScanJoin):
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: RmeshSettings | None = None) -> None:
-        self.settings = settings or RmeshSettings()
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        self.settings = RmeshSettings.of(settings)
+        super().__init__(store, plan, budget, settings, Demand(in_buffer=self.settings.segments))
         # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
-        self._block: tuple[int, int, Any, Any, int] | None = None
+        self._block: tuple[int, int, Codes, Addresses, int] | None = None
 
-    def _cut(self) -> Partitions:
-        return Partitions(self.store, self.budget.parts["buffer"], self.settings.segments)
-
-    def _load(self, number: int) -> Iterator[tuple[Any, Any]]:
+    def _load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of a segment, from the buffer if they are there.
 
         In stream order a tuple that leaves may have read its matches into the same buffer meanwhile.

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, prediction
 from semistream.joins.papers.multimap import Entries, Slots
-from semistream.joins.papers.waiting_join import Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
+from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.fetching import to_batch
 
 _NOBODY: Slots = np.empty(0, np.int32)
 _NO_ENTRIES: Entries = np.empty(0, np.int64)
@@ -35,8 +36,15 @@ class ScanJoin(WaitingJoin):
     takes_conditions = True
     keeps_order = True
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        demand: Demand | None = None,
+    ) -> None:
+        super().__init__(store, plan, budget, settings, demand)
         self.chunks = max(1, len(self.partitions))  # an empty R is met at once
         self.w = max(1, self.table.capacity // self.chunks)
         self.queue: deque[Slots] = deque()
@@ -91,7 +99,7 @@ class ScanJoin(WaitingJoin):
         condition = self.plan.condition
         if condition is None:
             return (yield from super()._meet(codes, rows, whole=whole))
-        columns = self.store.to_batch(codes, rows, condition.master_columns).columns
+        columns = to_batch(self.store, codes, rows, condition.master_columns).columns
         waiting, most = self.table.waiting_slots(), self.output.most_rows
         for start in range(0, len(waiting), most):
             slots = waiting[start : start + most]
@@ -123,18 +131,23 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """See `predict_with`."""
         del settings
-        return cls.predict_with(store, plan, memory_bytes, profile, cls.buffer_share)
+        return cls.predict_with(facts, plan, memory_bytes, profile)
 
     @classmethod
     def predict_with(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float
+        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
     ) -> Prediction:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
-        shares = cls.shares(store, plan, memory_bytes, buffer_share)
-        master, slots = Master.of(store, shares.buffer), shares.slots(0)
-        parts = {"index": store.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
+        shares = cls.shares(facts, plan, memory_bytes, buffer_share)
+        master, slots = Master.of(facts, shares.buffer), shares.slots(0)
+        parts = {"index": facts.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
         return prediction(0.0, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)

@@ -12,13 +12,12 @@ in a round of R than it would need to enter.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, by_inequality, prediction, settled
+from semistream.joins.groups import Indices
 from semistream.joins.papers.cache_join import CacheFirst
 from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
@@ -27,6 +26,8 @@ from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import Addresses
+from semistream.stores.contract import Store, StoreFacts
 
 
 class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
@@ -38,11 +39,11 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     takes_conditions = False  # its cache finds rows by key
     keeps_order = False
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        self._row_cost, self._slot_cost = row_cost(store, plan), slot_bytes(plan.stream)
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        self._row_cost, self._slot_cost = row_cost(store.facts, plan), slot_bytes(plan.stream)
 
-    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Any) -> None:
+    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         waiting, sizes = self.table.counts(entries), last - first
         worth = waiting * self._slot_cost > 2 * sizes * self._row_cost
         chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
@@ -58,13 +59,18 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
         del settings
-        shares = cls.shares(store, plan, memory_bytes, cls.buffer_share)
-        master, cost = Master.of(store, shares.buffer), row_cost(store, plan)
-        rows = cls.cached_rows(store, plan, shares, cls.cache_share)
+        shares = cls.shares(facts, plan, memory_bytes)
+        master, cost = Master.of(facts, shares.buffer), row_cost(facts, plan)
+        rows = cls.cached_rows(facts, plan, shares, cls.cache_share)
         slots = shares.slots(rows * cost)
         popularity = Popularity(master.keys, profile.skew)
 
@@ -74,5 +80,5 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
             return by_inequality(least, rows / master.rows_per_key, popularity)
 
         hits = popularity.head(settled(wanted, 0.0))
-        parts = cls.divided(store, plan, shares, rows)
+        parts = cls.divided(facts, plan, shares, rows)
         return prediction(hits, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)

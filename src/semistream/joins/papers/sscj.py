@@ -15,25 +15,27 @@ many works.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, behind_cache, prediction
+from semistream.joins.groups import Indices
 from semistream.joins.papers.cache_join import CacheJoin
 from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.waiting_join import Demand
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
+from semistream.stores.contract import Store, StoreFacts
 
 
 @dataclass(frozen=True)
-class SscjSettings:
+class SscjSettings(JoinSettings):
     """The share of H_R in what buffers leave; 0.15 to 0.3 gave most tuples a read at 10 % memory and skew 1.
 
     ``buffer_share`` is the disk buffer's share of the budget, up to a mebibyte. A ``threshold`` that is given stays;
@@ -59,24 +61,26 @@ class SemiStreamCacheJoin(CacheJoin):
     name = "sscj"
     idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
     settings_type = SscjSettings
-    cache_share = SscjSettings.cache_share
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget, settings: SscjSettings | None = None) -> None:
-        self.settings = settings or SscjSettings()
-        self.cache_share, self.buffer_share = self.settings.cache_share, self.settings.buffer_share
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        chosen, facts = SscjSettings.of(settings), store.facts
+        shares = self.shares(facts, plan, budget.total, chosen.buffer_share)
+        rows = self.cached_rows(facts, plan, shares, chosen.cache_share)
+        demand = Demand(chosen.buffer_share, reserved={"cache": rows * row_cost(facts, plan)})
+        super().__init__(store, plan, budget, settings, demand, rows)
+        self.settings = chosen
         self.threshold = self.settings.threshold or 1
         self.evictions = 0
         self._round_began = 0
 
-    def _brought(self, codes: Codes, entries: Entries, first: Any, last: Any, rows: Addresses) -> None:
+    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         frequency = self.table.counts(entries)
         chosen = np.flatnonzero((frequency >= self.threshold) & self.cache.is_new(codes, first, last, rows))
         if len(chosen):
             self._let_in(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
         self._adapt()
 
-    def _let_in(self, codes: Codes, frequency: Any, first: Any, last: Any, rows: Addresses) -> None:
+    def _let_in(self, codes: Codes, frequency: Indices, first: Indices, last: Indices, rows: Addresses) -> None:
         cache = self.cache
         order = np.argsort(-frequency, kind="stable")  # the most frequent first, as far as there is room
         sizes = (last - first)[order]
@@ -102,22 +106,33 @@ class SemiStreamCacheJoin(CacheJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """HYBRIDJOIN's model behind a cache of the most frequent keys."""
-        return cls.predict_part(store, plan, memory_bytes, profile, settings)
+        return cls.predict_part(facts, plan, memory_bytes, profile, settings)
 
     @classmethod
     def predict_part(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None, part: float = 1.0
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
+        part: float = 1.0,
     ) -> Prediction:
         """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
-        chosen = settings or SscjSettings()
-        shares = cls.shares(store, plan, memory_bytes, chosen.buffer_share)
-        master = Master.of(store, shares.buffer, part)
-        rows = cls.cached_rows(store, plan, shares, chosen.cache_share)
+        chosen = SscjSettings.of(settings)
+        shares = cls.shares(facts, plan, memory_bytes, chosen.buffer_share)
+        master = Master.of(facts, shares.buffer, part)
+        rows = cls.cached_rows(facts, plan, shares, chosen.cache_share)
         popularity = Popularity(master.keys, profile.skew)
-        slots = shares.slots(rows * row_cost(store, plan))
+        slots = shares.slots(rows * row_cost(facts, plan))
         keys = rows / master.rows_per_key
         hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=profile.ranked)
-        return prediction(hits, misses, master, cls.divided(store, plan, shares, rows), profile, shares.piece_rows)
+        return prediction(hits, misses, master, cls.divided(facts, plan, shares, rows), profile, shares.piece_rows)

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import StoreFacts
 
 
 class SemiStreamIndexJoin(BlockJoin):
@@ -37,12 +37,17 @@ class SemiStreamIndexJoin(BlockJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """A pass reads every block that the gathered tuples need."""
         del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(store, plan, memory_bytes, profile)
+        shares, master, slots, hits, others = cls.blocks_in_memory(facts, plan, memory_bytes, profile)
         misses = others / max(1e-12, others.sum()) * slots  # by block, when the buffer is full
         reads = float(-np.expm1(-misses).sum()) if len(others) else 0.0
-        parts = cls.parts_of(store, shares, slots)
+        parts = cls.parts_of(facts, shares, slots)
         return prediction(hits, slots / reads if reads else math.inf, master, parts, profile, shares.piece_rows)

@@ -7,16 +7,17 @@ Cost, invariants and departures are those of `xhybrid`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.xhybrid import XHybridJoin
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import Store, StoreFacts
 
 
 @dataclass(frozen=True)
-class TunedXHybridSettings:
+class TunedXHybridSettings(JoinSettings):
     """Shares of the budget for the pinned and the swappable part."""
 
     pinned: float = 0.2
@@ -35,12 +36,19 @@ class TunedXHybridJoin(XHybridJoin):
     idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
     settings_type = TunedXHybridSettings
 
-    def __init__(
-        self, store: Any, plan: LookupPlan, budget: Budget, settings: TunedXHybridSettings | None = None
-    ) -> None:
-        self.settings = settings or TunedXHybridSettings()
-        self.buffer_share = self.settings.swappable
-        super().__init__(store, plan, budget)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        chosen = TunedXHybridSettings.of(settings)
+        super().__init__(store, plan, budget, settings, chosen.swappable, chosen.pinned)
 
-    def _pinned_bytes(self, spare: int) -> int:
-        return int(spare * self.settings.pinned)
+    @classmethod
+    def predict(
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
+    ) -> Prediction:
+        """See `predict_with`."""
+        chosen = TunedXHybridSettings.of(settings)
+        return cls.predict_with(facts, plan, memory_bytes, profile, chosen.swappable, chosen.pinned)

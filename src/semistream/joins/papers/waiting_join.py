@@ -8,9 +8,9 @@ the subclass reserves; all the rest are slots of the table.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError, MemoryBudgetError
-from semistream.joins.contract import Join
+from semistream.joins.contract import Join, JoinSettings
 from semistream.joins.groups import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
@@ -31,6 +31,7 @@ from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
+from semistream.stores.contract import PageStore, Store, StoreFacts
 
 Mask = npt.NDArray[np.bool_]
 MOST_BUFFER = 1 << 20
@@ -39,9 +40,9 @@ _MOST_OUTPUT = 4 << 20
 _LEAST_TEXT = 4096  # a single row of this size may always wait
 
 
-def buffer_bytes(store: Any, spare: int, share: float) -> int:
+def buffer_bytes(facts: StoreFacts, spare: int, share: float) -> int:
     """The disk buffer: whole pages, at least one, and a share of what the least budget leaves."""
-    page = int(store.largest_page)
+    page = int(facts.largest_page)
     return page + int(min(MOST_BUFFER, spare * share)) // page * page
 
 
@@ -61,15 +62,24 @@ class Shares:
         return 1 + max(0, self.free - reserved) // self.slot
 
 
-def output_row_bytes(store: Any, plan: LookupPlan) -> int:
+def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a row of output takes while it is made."""
-    return int(2 * stream_row_bytes(plan.stream) + store.row_bytes + 64)
+    return int(2 * stream_row_bytes(plan.stream) + facts.row_bytes + 64)
 
 
 def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
     """The tuples that the mask has."""
     some = np.flatnonzero(mask)
     return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an algorithm takes of the budget, and how it cuts R, where that is not as usual."""
+
+    buffer_share: float | None = None
+    in_buffer: int = 1  # partitions that fill the disk buffer
+    reserved: Mapping[str, int] = field(default_factory=dict)  # bytes by name, before the stream table gets the rest
 
 
 class Answer(Protocol):
@@ -138,35 +148,39 @@ class Source:
 class WaitingJoin(Join):
     """Tuples wait for their part of R; see the module."""
 
+    needs = frozenset({"pages"})
     buffer_share = 0.02  # of what the least budget leaves
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
-        shares = self.shares(store, plan, budget.total, self.buffer_share)
-        budget.require("index", store.index_bytes)
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        demand: Demand | None = None,
+    ) -> None:
+        super().__init__(store, plan, budget, settings)
+        demand = demand or Demand()
+        self.buffer_share = self.buffer_share if demand.buffer_share is None else demand.buffer_share
+        shares = self.shares(self.facts, plan, budget.total, self.buffer_share)
+        budget.require("index", self.facts.index_bytes)
         budget.require("buffer", shares.buffer)
-        self.partitions = self._cut()
+        self.partitions = Partitions(cast("PageStore", store), shares.buffer, demand.in_buffer)
         budget.require("output", shares.output)
         self._most_rows = shares.piece_rows
         budget.require("stream table", shares.slot)
-        self._reserve(shares.spare)
+        for part, size in demand.reserved.items():
+            budget.grant(part, min(size, budget.free))
         capacity = 1 + budget.free // shares.slot
         budget.grant("stream table", (capacity - 1) * shares.slot)
         self.table = StreamTable(plan.stream, capacity)
         self._text_limit = text_bytes(plan.stream) * capacity
-        self.output = Output(plan, store.layout, self.stats, self._most_rows)
+        self.output = Output(plan, self.facts.layout, self.stats, self._most_rows)
         self.meeting = Meeting(self.table, self.output)
         if plan.ordered:
-            self.meeting = OrderedMeeting(self.table, self.output, store, self.partitions.reader)
+            self.meeting = OrderedMeeting(self.table, self.output, self.facts, self.partitions.reader)
         self.iteration = 0
         self.stats.peak_bytes = budget.peak
-
-    def _cut(self) -> Partitions:
-        """R in parts, one a read."""
-        return Partitions(self.store, self.budget.parts["buffer"])
-
-    def _reserve(self, spare: int) -> None:
-        """Take what else the algorithm needs from the budget, before the stream table gets the rest."""
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
@@ -255,23 +269,24 @@ class WaitingJoin(Join):
             raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
-        row = output_row_bytes(store, plan)
-        return int(store.index_bytes + store.largest_page + row + cls._slot_bytes(store, plan))
+        row = output_row_bytes(facts, plan)
+        return int(facts.index_bytes + facts.largest_page + row + cls._slot_bytes(facts, plan))
 
     @classmethod
-    def shares(cls, store: Any, plan: LookupPlan, total: int, buffer_share: float) -> Shares:
+    def shares(cls, facts: StoreFacts, plan: LookupPlan, total: int, buffer_share: float | None = None) -> Shares:
         """How a budget is divided, in a run and in the cost model."""
-        spare = max(0, total - cls.least_bytes(store, plan))
-        buffer, slot = buffer_bytes(store, spare, buffer_share), cls._slot_bytes(store, plan)
-        row = output_row_bytes(store, plan)
+        spare = max(0, total - cls.least_bytes(facts, plan))
+        buffer = buffer_bytes(facts, spare, cls.buffer_share if buffer_share is None else buffer_share)
+        slot = cls._slot_bytes(facts, plan)
+        row = output_row_bytes(facts, plan)
         output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
-        free = max(0, total - store.index_bytes - buffer - output - slot)
+        free = max(0, total - facts.index_bytes - buffer - output - slot)
         return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @staticmethod
-    def _slot_bytes(store: Any, plan: LookupPlan) -> int:
+    def _slot_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
         """What a waiting tuple takes; in order, with room for a match."""
-        cell = cell_bytes(store, plan) + CELL_OVERHEAD if plan.ordered else 0
+        cell = cell_bytes(facts, plan) + CELL_OVERHEAD if plan.ordered else 0
         return slot_bytes(plan.stream) + cell

@@ -14,18 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, prediction, queue_reads, settled
+from semistream.joins.groups import Indices
 from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.papers.waiting_join import Demand, Shares
 from semistream.joins.popularity import Popularity
+from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import Addresses, PackedRows
+from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.fetching import copy_rows
+
+Pinned = tuple[Codes, Indices, Indices, Addresses, list[PackedRows]]
 
 
 class XHybridJoin(QueueJoin):
@@ -34,29 +41,32 @@ class XHybridJoin(QueueJoin):
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
 
-    def __init__(self, store: Any, plan: LookupPlan, budget: Budget) -> None:
-        super().__init__(store, plan, budget)
-        self._pinned: tuple[Any, Any, Any, Any, Any] | None = None
+    def __init__(
+        self,
+        store: Store,
+        plan: LookupPlan,
+        budget: Budget,
+        settings: JoinSettings | None = None,
+        swappable: float | None = None,
+        pinned: float | None = None,
+    ) -> None:
+        """Both parts as shares of the budget, where they are not of equal size."""
+        shares = self.shares(store.facts, plan, budget.total, swappable)
+        self._pinned_pages = _pinned_pages(store.facts, shares, pinned)
+        reserved = {"pinned": 2 * self._pinned_pages * store.facts.page_bytes}
+        super().__init__(store, plan, budget, settings, Demand(swappable, reserved=reserved))
+        self._pinned: Pinned | None = None
 
-    def _reserve(self, spare: int) -> None:
-        size = min(self._pinned_bytes(spare), self.budget.free)
-        self._pinned_pages = size // self.store.page_bytes // 2  # as pages, and as rows taken from them
-        self.budget.grant("pinned", 2 * self._pinned_pages * self.store.page_bytes)
-
-    def _pinned_bytes(self, spare: int) -> int:
-        """As much as the swappable part."""
-        return 2 * self.budget.parts["buffer"] if spare > 0 else 0
-
-    def _pin(self) -> tuple[Any, Any, Any, Any, Any]:
+    def _pin(self) -> Pinned:
         """Load the first pages, as far as they hold whole groups."""
-        _, firsts = next(iter(self.store.levels()))
+        _, firsts = next(iter(self.partitions.store.levels()))
         last = min(self._pinned_pages, len(firsts))
         while 0 < last < len(firsts) and firsts[last] == firsts[last - 1]:  # a group goes on there
             last -= 1
         codes, kept = [np.empty(0, np.uint64)], []
-        for some, rows in self.store.page_rows(self.partitions.reader, 0, last):
+        for some, rows in self.partitions.reader.page_rows(0, last):
             codes.append(some)
-            kept.append(self.store.copy_rows(rows))
+            kept.append(copy_rows(self.facts.layout, rows))
         addresses = np.concatenate([packed.addresses for packed in kept]) if kept else np.empty(0, np.int64)
         order = np.argsort(np.concatenate(codes), kind="stable")
         return (*groups_of(np.concatenate(codes)[order]), addresses[order], kept)
@@ -79,15 +89,32 @@ class XHybridJoin(QueueJoin):
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
+    ) -> Prediction:
+        """See `predict_with`."""
+        del settings
+        return cls.predict_with(facts, plan, memory_bytes, profile)
+
+    @classmethod
+    def predict_with(
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        swappable: float | None = None,
+        pinned: float | None = None,
     ) -> Prediction:
         """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
-        chosen = settings or (cls.settings_type() if cls.settings_type is not None else None)
-        shares = cls.shares(store, plan, memory_bytes, chosen.swappable if chosen is not None else cls.buffer_share)
-        master = Master.of(store, shares.buffer)
-        wanted = int(shares.spare * chosen.pinned) if chosen is not None else 2 * shares.buffer
-        pages = min(wanted if shares.spare > 0 else 0, shares.free) // store.page_bytes // 2
-        slots = shares.slots(2 * pages * store.page_bytes)
+        shares = cls.shares(facts, plan, memory_bytes, swappable)
+        master = Master.of(facts, shares.buffer)
+        pages = _pinned_pages(facts, shares, pinned)
+        slots = shares.slots(2 * pages * facts.page_bytes)
         popularity = Popularity(master.keys, profile.skew)
         share = min(1.0, pages / master.pages)
         hits = popularity.head(share * master.keys) if profile.ranked else share
@@ -101,9 +128,17 @@ class XHybridJoin(QueueJoin):
             tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of)[0] / (1 - hits), 1.0)
             misses = tuples * (1 - hits)
         parts = {
-            "index": store.index_bytes,
+            "index": facts.index_bytes,
             "swappable part": shares.buffer,
-            "pinned part": 2 * pages * store.page_bytes,
+            "pinned part": 2 * pages * facts.page_bytes,
             "stream table": slots * shares.slot,
         }
         return prediction(hits, misses, master, parts, profile, shares.piece_rows)
+
+
+def _pinned_pages(facts: StoreFacts, shares: Shares, pinned: float | None) -> int:
+    """Pages of the pinned part, by default as large as the swappable one; they are kept as rows taken from them too."""
+    if shares.spare <= 0:
+        return 0
+    wanted = 2 * shares.buffer if pinned is None else int(shares.spare * pinned)
+    return min(wanted, shares.free) // facts.page_bytes // 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from semistream.joins.sweep.cache import TupleCache
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.split import (
@@ -17,6 +15,7 @@ from semistream.joins.sweep.split import (
 )
 from semistream.joins.window import row_charge
 from semistream.lookup.bind import LookupPlan
+from semistream.stores.contract import StoreFacts
 
 _DAMPING = 0.3
 _TRY_AGAIN = 50  # sweeps after which a closed cache is opened again
@@ -27,7 +26,7 @@ class Balance:
 
     def __init__(
         self,
-        store: Any,
+        facts: StoreFacts,
         plan: LookupPlan,
         parts: Division,
         cache: TupleCache | None,
@@ -37,21 +36,21 @@ class Balance:
         wait_seconds: float,
     ) -> None:
         """``cache`` is the join's own, if it has one: what several share is divided once and for all."""
-        self._store, self._cache, self._room, self._most = store, cache, room, parts.cache
+        self._facts, self._cache, self._room, self._most = facts, cache, room, parts.cache
         self._adapt = adapt
         self._floor = window_floor(room, row_charge(plan.stream))
-        self._request_pages = request_pages(store, parts.buffer)
+        self._request_pages = request_pages(facts, parts.buffer)
         self.elastic = 0.0
         self.closed_for = 0  # sweeps since the cache was closed
         self._filled = False  # was the cache full before these arrivals? It fills while a sweep reads
         self.limit = parts.cache if cache is not None else 0
         if cache is not None and adapt:
-            self._set(int(Split(store, plan, parts, wait_seconds=wait_seconds).rest()))
+            self._set(int(Split(facts, plan, parts, wait_seconds=wait_seconds).rest()))
         self._opening = self.limit
 
     def learn(self, density: float, read_seconds: float, *, filled: bool) -> None:
         """What a sweep read. Not ``filled``: more room for the window would have been of no use."""
-        self.elastic = elasticity(density, read_seconds, self._store, self._request_pages) if filled else 0.0
+        self.elastic = elasticity(density, read_seconds, self._facts, self._request_pages) if filled else 0.0
 
     def move(self, miss_ratio: float, read_seconds: float, taken: int) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
@@ -75,7 +74,7 @@ class Balance:
             self.closed_for = 1
             self._set(0)
         else:
-            share = cache_share(miss_ratio, self.elastic, cache.rows, self._store.rows)
+            share = cache_share(miss_ratio, self.elastic, cache.rows, self._facts.rows)
             rest = cache.table_bytes + share * (self._room - cache.table_bytes)
             limit = min(max(self.limit + int(_DAMPING * (rest - self.limit)), low), high)
             if abs(limit - self.limit) > self._room // 50:  # each move costs a pass over the cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,7 @@ import numpy.typing as npt
 from semistream.errors import InvariantError
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of
-
-if TYPE_CHECKING:
-    from semistream.stores.paged.store import MasterStore
+from semistream.stores.contract import StoreFacts
 
 _MAGIC = 0x53454D4943414348
 _WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
@@ -260,16 +258,14 @@ class TupleCache:
             )
 
 
-def cell_bytes(store: MasterStore, layout: RowLayout, *, simple: bool) -> int:
+def cell_bytes(facts: StoreFacts, layout: RowLayout, *, simple: bool) -> int:
     """The size of a cell: exact for rows of fixed width, else what a key's rows take on average."""
     from semistream.kernels import cache as kernels
 
     if simple:
         return int(kernels.SIMPLE_VALUE_AT + layout.head)
     variable = int((layout.widths == 0).sum())
-    all_variable = max(1, int((store.layout.widths == 0).sum()))
-    text = max(0.0, store.row_bytes - 12 - store.layout.head) * variable / all_variable
-    bases = [entry for entry in store.manifest.segments if entry.role == "base"]
-    keys, rows = max(1, sum(entry.keys for entry in bases)), max(1, sum(entry.rows for entry in bases))
-    group = (layout.head + text) * rows / keys
-    return int(kernels.CHAIN_VALUE_AT) + max(16, min(int(group * 1.1) + 1, store.page_bytes))
+    all_variable = max(1, int((facts.layout.widths == 0).sum()))
+    text = facts.text_bytes * variable / all_variable
+    group = (layout.head + text) * facts.rows_per_key
+    return int(kernels.CHAIN_VALUE_AT) + max(16, min(int(group * 1.1) + 1, facts.page_bytes))

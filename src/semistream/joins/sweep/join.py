@@ -32,7 +32,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,27 +39,26 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
-from semistream.joins.contract import Join, Prediction, Profile
-from semistream.joins.groups import Waiting
+from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
+from semistream.joins.groups import Indices, Waiting
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.sweep.balance import Balance
 from semistream.joins.sweep.cache import TupleCache, cell_bytes
 from semistream.joins.sweep.division import Division, output_row_bytes
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.window import Window, charge, row_charge
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
-from semistream.rows import Projection
-from semistream.stores.paged.reading import PageReader
-from semistream.stores.paged.store import PLAN_BYTES
+from semistream.rows import PackedRows, Projection
+from semistream.stores.contract import PLAN_BYTES, Store, StoreFacts
 
 _ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
 _FILTER_SHARE = 0.15  # of the budget at most
 
 
 @dataclass(frozen=True)
-class SweepSettings:
+class SweepSettings(JoinSettings):
     """What can be set; the defaults suit most streams."""
 
     wait_seconds: float = WAIT_SECONDS
@@ -85,28 +83,29 @@ class SweepJoin(Join):
 
     def __init__(
         self,
-        store: Any,
+        store: Store,
         plan: LookupPlan,
         budget: Budget,
-        settings: SweepSettings | None = None,
+        settings: JoinSettings | None = None,
         *,
         cache: TupleCache | None = None,
         division: Division | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(store, plan, budget)
-        self.settings = settings or SweepSettings()
-        self.projection = Projection(store.layout, plan.needed)
-        self.simple = store.unique and self.projection.target.fixed
-        parts = division or Division.of(store, plan, budget.total, self.settings.cache_share)
+        super().__init__(store, plan, budget, settings)
+        self.settings = SweepSettings.of(settings)
+        facts = self.facts
+        self.projection = Projection(facts.layout, plan.needed)
+        self.simple = facts.unique and self.projection.target.fixed
+        parts = division or Division.of(facts, plan, budget.total, self.settings.cache_share)
         self.parts = parts
-        budget.require("index", store.index_bytes)
+        budget.require("index", facts.index_bytes)
         budget.require("buffer", parts.buffer)
         budget.require("plan", parts.plan)
         budget.require("output", parts.output)
         budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
-        self._cell_bytes = cell_bytes(store, self.projection.target, simple=self.simple)
+        self._cell_bytes = cell_bytes(facts, self.projection.target, simple=self.simple)
         self.cache = cache
         self._shared = cache is not None
         self._room = budget.free  # for cache and window together
@@ -115,14 +114,14 @@ class SweepJoin(Join):
         own = None if self._shared else self.cache
         chosen = self.settings
         self.balance = Balance(
-            store, plan, parts, own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
+            facts, plan, parts, own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
         )
         self.window = Window(plan.stream)
-        self.reader = PageReader(store, parts.buffer // 2, self.settings.reads_in_flight)
+        self.reader = store.reader(parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
-        row = output_row_bytes(store, plan)
+        row = output_row_bytes(facts, plan)
         most_rows = max(1, min(MOST_ROWS, parts.output // row))
-        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=store.unique)
+        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=facts.unique)
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = self.output.most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
@@ -210,7 +209,7 @@ class SweepJoin(Join):
             if len(missing):
                 yield from self._sweep(full=True)
 
-    def _emits_nothing(self, matched: npt.NDArray[np.bool_]) -> bool:
+    def _emits_nothing(self, matched: Mask) -> bool:
         return self.plan.how in ("left", "inner") and bool(matched.all())
 
     def _hits(self, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
@@ -271,9 +270,7 @@ class SweepJoin(Join):
         present = np.zeros(len(waiting.codes), np.bool_)
         least = self._least_frequency() if full else 0
         most = self.parts.plan // PLAN_BYTES
-        for index, packed in self.store.collect(
-            waiting.codes, self.reader, self.projection, self._staging, most, whole
-        ):
+        for index, packed in self.reader.collect(waiting.codes, self.projection, self._staging, most, whole):
             yield from waiting.pair(index, packed.addresses, self.output)
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
@@ -293,7 +290,7 @@ class SweepJoin(Join):
         least = int(min(255, self.balance.elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
         return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
 
-    def _offer(self, codes: Codes, index: Any, packed: Any, whole: Any, least: int) -> None:
+    def _offer(self, codes: Codes, index: Indices, packed: PackedRows, whole: Mask, least: int) -> None:
         if self.cache is None or len(index) == 0:
             return
         first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
@@ -304,7 +301,7 @@ class SweepJoin(Join):
             first, last, groups = first[keep], last[keep], groups[keep]
         with self.cache.writing() as usable:
             if usable:
-                self.cache.offer(codes[groups], packed, first, last, least, self.store.page_bytes)
+                self.cache.offer(codes[groups], packed, first, last, least, self.facts.page_bytes)
 
     def _offer_absent(self, codes: Codes, least: int) -> None:
         # An absent key is remembered only from its second arrival on: most are seen once and would crowd out real rows.
@@ -320,13 +317,13 @@ class SweepJoin(Join):
 
         Not ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
         """
-        counters, stats, store = self.reader.counters, self.stats, self.store
+        counters, stats, facts = self.reader.counters, self.stats, self.facts
         stats.sweeps += 1
         stats.count_reads(counters)
-        seconds = store.device.seconds(counters.requests - before[0], counters.bytes - before[1])
+        seconds = facts.device.seconds(counters.requests - before[0], counters.bytes - before[1])
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in
-        density = (counters.pages - before[2]) / max(1, store.pages)
+        density = (counters.pages - before[2]) / max(1, facts.pages)
         read_seconds = seconds / max(1, misses)
         self.balance.learn(density, read_seconds, filled=filled)
         if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
@@ -342,14 +339,14 @@ class SweepJoin(Join):
         return self._filter.nbytes if self._filter is not None else 0
 
     def _load_filter(self) -> None:
-        size = self.store.bloom_bytes
+        size = self.facts.filter_bytes
         if 0 < size <= _FILTER_SHARE * self.budget.total and size < self.window_limit // 2:
             self._filter = self.store.bloom()
 
     def _note_peak(self) -> None:
         """Measure what is really held now."""
         parts = self.parts
-        now = self.store.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
+        now = self.facts.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
         if self.cache is not None and not self._shared:
             now += self.cache.used_bytes
         now += self._filter_bytes
@@ -377,14 +374,19 @@ class SweepJoin(Join):
             )
 
     @classmethod
-    def least_bytes(cls, store: Any, plan: LookupPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
-        return int(store.index_bytes + 2 * store.largest_page + PLAN_BYTES + output_row_bytes(store, plan) + waiting)
+        return int(facts.index_bytes + 2 * facts.largest_page + PLAN_BYTES + output_row_bytes(facts, plan) + waiting)
 
     @classmethod
     def predict(
-        cls, store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any = None
+        cls,
+        facts: StoreFacts,
+        plan: LookupPlan,
+        memory_bytes: int,
+        profile: Profile,
+        settings: JoinSettings | None = None,
     ) -> Prediction:
         """See `predict_sweep`."""
-        return predict_sweep(store, plan, memory_bytes, profile, settings or SweepSettings())
+        return predict_sweep(facts, plan, memory_bytes, profile, SweepSettings.of(settings))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from semistream.joins.sweep.division import Division, output_row_bytes
 from semistream.joins.window import row_charge, waiting_bytes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
-from semistream.stores.paged.store import PLAN_BYTES
+from semistream.stores.contract import PLAN_BYTES, StoreFacts
+
+if TYPE_CHECKING:
+    from semistream.joins.sweep.join import SweepSettings
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
@@ -38,28 +41,28 @@ _NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the 
 _ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
 
 
-def elasticity(density: float, read_seconds: float, store: Any, longest_request: int) -> float:
+def elasticity(density: float, read_seconds: float, facts: StoreFacts, longest_request: int) -> float:
     """By how much the cost of a miss falls when the window grows by a little: the more is shared, the more.
 
     ``density`` is the touched share of all pages, ``read_seconds`` what reading costs a miss. A sweep that reads
     through its gaps costs the same however many wait, although it touches few pages.
     """
-    pages = max(1, store.pages)
+    pages = max(1, facts.pages)
     if density <= 0 or read_seconds <= 0:
         return 0.0
     touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
 
     def cost(keys: float) -> float:
-        return Swept.of(keys, pages, gap_pages(store), longest_request).seconds(store.device, store.page_bytes)
+        return Swept.of(keys, pages, gap_pages(facts), longest_request).seconds(facts.device, facts.page_bytes)
 
     slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
     return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
 
 
-def request_pages(store: Any, buffer: int) -> int:
+def request_pages(facts: StoreFacts, buffer: int) -> int:
     """Pages of the longest request of a sweep: one half of the reader's buffer loads, the other is used."""
-    half = max(1, buffer // 4 // store.page_bytes)
-    return min(Master.of(store, buffer // 2).request_pages, half)
+    half = max(1, buffer // 4 // facts.page_bytes)
+    return min(Master.of(facts, buffer // 2).request_pages, half)
 
 
 def cache_share(miss_ratio: float, elastic: float, cached: float, keys: float) -> float:
@@ -119,12 +122,12 @@ class Split:
     """What the two sides of a budget are worth, for a Zipf stream of some exponent whose rows may wait so long."""
 
     def __init__(
-        self, store: Any, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
+        self, facts: StoreFacts, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
-        layout = Projection(store.layout, plan.needed).target
-        self._cell = cell_bytes(store, layout, simple=store.unique and layout.fixed)
-        self._store, self._parts, self._skew, self._wait_seconds = store, parts, skew, wait_seconds
-        self._master = replace(Master.of(store, parts.buffer // 2), request_pages=request_pages(store, parts.buffer))
+        layout = Projection(facts.layout, plan.needed).target
+        self._cell = cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
+        self._facts, self._parts, self._skew, self._wait_seconds = facts, parts, skew, wait_seconds
+        self._master = replace(Master.of(facts, parts.buffer // 2), request_pages=request_pages(facts, parts.buffer))
         self._popularity = Popularity(self._master.keys, skew)
         self._near = self._popularity.head(_NEAR_BYTES / self._cell / self._master.rows_per_key)
         self._row, self._waiting = row_charge(plan.stream), waiting_bytes(plan.stream)
@@ -145,8 +148,8 @@ class Split:
         window = max(1.0, min(gathered, whole))
         others = self._popularity.without(min(cached, master.keys - 1.0))
         waiting = others.distinct(window)
-        read = swept(waiting, master, gap_pages(self._store))
-        seconds = read.seconds(self._store.device, self._store.page_bytes)
+        read = swept(waiting, master, gap_pages(self._facts))
+        seconds = read.seconds(self._facts.device, self._facts.page_bytes)
         return At(cached, hits, far, window, window / whole, waiting, read, seconds / window)
 
     def rest(self) -> float:
@@ -170,10 +173,12 @@ class Split:
         return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
 
 
-def predict_sweep(store: Any, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: Any) -> Prediction:
+def predict_sweep(
+    facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
+) -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
-    parts = Division.of(store, plan, memory_bytes, settings.cache_share)
-    split = Split(store, plan, parts, profile.skew, settings.wait_seconds)
+    parts = Division.of(facts, plan, memory_bytes, settings.cache_share)
+    split = Split(facts, plan, parts, profile.skew, settings.wait_seconds)
     cache = split.rest() if settings.adapt else float(parts.cache)
     then = split.at(cache)
     shown = {
@@ -187,7 +192,7 @@ def predict_sweep(store: Any, plan: LookupPlan, memory_bytes: int, profile: Prof
     words = f"for a Zipf stream of exponent {profile.skew:g}"
     if then.filled < _HARDLY:
         words += f"; a deadline of {settings.wait_seconds:g} s leaves the window {1 - then.filled:.0%} empty"
-    piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(store, plan)))
+    piece = max(1, min(MOST_ROWS, parts.output // output_row_bytes(facts, plan)))
     rounds = max(1.0, then.waiting / (parts.plan // PLAN_BYTES))  # a sweep plans its reads for some keys at a time
     rows = 1 / (1 / piece + _ROUND * (1 + rounds) / tuples)
     return Prediction(

@@ -17,11 +17,11 @@ from semistream import failpoints
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, StoreError
 from semistream.keys import Codes
+from semistream.stores.fetching import copy_rows
 from semistream.stores.paged.building import new_segment, open_and_publish
 from semistream.stores.paged.levels import Level, among
 from semistream.stores.paged.manifest import Manifest, SegmentEntry
 from semistream.stores.paged.publishing import check_newest
-from semistream.stores.paged.reading import PageReader
 from semistream.stores.paged.segment import DATA_AT, SegmentWriter
 from semistream.stores.paged.sorting import Block, sort_blocks
 from semistream.stores.paged.store import MasterStore, Progress
@@ -75,12 +75,12 @@ def _all_rows(store: MasterStore, changed: Codes, blocks: list[Block], folded: l
     yield from blocks
     if not folded:
         return
-    reader = PageReader(store)
+    reader = store.reader()
     for level in folded:
-        for codes, rows in store.page_rows(reader, level.first_page, level.first_page + len(level.firsts)):
+        for codes, rows in reader.page_rows(level.first_page, level.first_page + len(level.firsts)):
             keep = ~among(codes, changed)
             if keep.any():
-                yield Block.of(codes[keep], store.copy_rows(rows[keep]))
+                yield Block.of(codes[keep], copy_rows(store.layout, rows[keep]))
 
 
 def succeed(store: MasterStore, manifest: Manifest, new: list[SegmentEntry]) -> MasterStore:
@@ -110,10 +110,10 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
 
     def blocks() -> Iterator[Block]:
         seen = 0
-        for codes, rows in store.scan_rows(PageReader(store)):
+        for codes, rows in store.reader().rows():
             seen += len(codes)
             if len(codes):
-                yield Block.of(codes, store.copy_rows(rows))
+                yield Block.of(codes, copy_rows(store.layout, rows))
             if progress is not None:
                 progress("compact", seen, store.rows)
 

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.keys import Codes
+from semistream.stores.contract import Pages
 from semistream.stores.paged.segment import Segment
-
-Pages = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

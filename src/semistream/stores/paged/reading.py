@@ -23,14 +23,13 @@ from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of
 from semistream.stats import ReadCounters
+from semistream.stores.contract import DEFAULT_BUFFER, Pages
 from semistream.stores.paged.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore
 
-Pages = npt.NDArray[np.int64]
 LONGEST_REQUEST = 256 * 1024  # stays in the processor's cache while it is searched
-DEFAULT_BUFFER = 4 << 20
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -67,7 +66,7 @@ class _Plan:
         return int(np.searchsorted(self.ranges[:, 3], self.ranges[first, 3], "right"))
 
 
-class PageReader:
+class PageBuffer:
     """Reads pages of one store into one buffer."""
 
     def __init__(
@@ -79,7 +78,7 @@ class PageReader:
         double: bool = True,
     ) -> None:
         """``double`` halves the buffer: one half loads while the other is used."""
-        least = store.largest_page
+        least = store.facts.largest_page
         self.store = store
         self.double = double and buffer_bytes >= 2 * least
         self._half = max(least, buffer_bytes // (2 if self.double else 1)) & ~4095
@@ -127,7 +126,7 @@ class PageReader:
 
     # -- rows of wanted codes ------------------------------------------------------------------------------------------
 
-    def collect(
+    def collect_pages(
         self,
         pages: Pages,
         first: Pages,
@@ -144,7 +143,7 @@ class PageReader:
         from semistream.kernels import pages as kernels
 
         source, target = projection.source, projection.target
-        rows_on_a_page = self.store.largest_page // (8 + source.head)
+        rows_on_a_page = self.store.facts.largest_page // (8 + source.head)
         offsets = np.zeros(min(len(staging) // max(1, target.head), most_rows + rows_on_a_page) + 2, np.int64)
         index = np.empty(len(offsets) - 1, np.int64)
         state = np.zeros(5, np.int64)
@@ -214,7 +213,7 @@ class PageReader:
     def _plans(self, pages: Pages, gap_bytes: int | None) -> Iterator[_Plan]:
         from semistream.kernels.reading import plan_reads
 
-        gap = self.store.device.gap_bytes if gap_bytes is None else gap_bytes
+        gap = self.store.facts.device.gap_bytes if gap_bytes is None else gap_bytes
         stride = self.store.page_bytes
         longest = min(LONGEST_REQUEST, self._half)
         for segment, local, numbers in self.store.by_segment(pages):

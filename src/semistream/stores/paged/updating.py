@@ -17,11 +17,11 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import Codes, same_key_type
 from semistream.stores.asked import key_columns
+from semistream.stores.fetching import copy_rows, to_batch
 from semistream.stores.paged.building import Packer
 from semistream.stores.paged.folding import succeed, write_delta
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
 from semistream.stores.paged.publishing import check_newest
-from semistream.stores.paged.reading import PageReader
 from semistream.stores.paged.segment import Segment
 from semistream.stores.paged.sorting import Block
 from semistream.stores.paged.store import MasterStore
@@ -113,14 +113,14 @@ def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) ->
     """
     gone = 0
     kept = []
-    for index, rows in store.match(changed, PageReader(store)):
+    for index, rows in store.reader().match(changed):
         gone += len(rows)
         if store.codec.exact:
             continue
-        batch = store.to_batch(changed[index], rows, store.key)
+        batch = to_batch(store, changed[index], rows, store.key)
         others = ~np.logical_or.reduce([store.codec.among(batch.columns, columns) for columns in keys])
         if others.any():
-            kept.append(Block.of(changed[index[others]], store.copy_rows(rows[others])))
+            kept.append(Block.of(changed[index[others]], copy_rows(store.layout, rows[others])))
     return gone, kept
 
 

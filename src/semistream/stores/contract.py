@@ -1,0 +1,153 @@
+"""What a store is to a join: its schema and key, its facts, and a reader that finds the rows of codes.
+
+Joins and cost models know stores by this module alone. What only some stores can do is an ability: a store declares it
+and has the methods of its protocol, a join names those it needs (`Join.needs`), and one that is asked of a store
+without them is refused. Cost models and the planner see a store's `StoreFacts` and nothing else of it.
+`docs/adding_a_store.md` adds a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.errors import ArgumentError
+from semistream.keys import Codes, KeyCodec
+from semistream.rows import Addresses, PackedRows, Projection, RowLayout
+from semistream.stats import ReadCounters
+from semistream.stores.device import Device
+
+Ability = Literal["pages", "versions"]
+Pages = npt.NDArray[np.int64]
+Found = Iterator[tuple[npt.NDArray[np.int64], Addresses]]
+DEFAULT_BUFFER = 4 << 20
+PLAN_BYTES = 160  # what finding one code may take beside its rows, when every code lies on a page of its own
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What cost models and the planner know of a store: sizes, and what a read costs."""
+
+    rows: int
+    keys: int
+    rows_per_key: float
+    bytes: int
+    pages: int
+    page_bytes: int
+    largest_page: int  # what a read buffer must hold at least
+    longest_request: int  # bytes that are read by one request at most
+    row_bytes: float  # on average, its key included
+    index_bytes: int  # of the memory of every reader
+    filter_bytes: int  # of the filter of its keys; 0 when there is none
+    unique: bool  # no key has more than one row
+    direct: bool  # reads go past the page cache
+    device: Device
+    layout: RowLayout
+    key_types: tuple[pa.DataType, ...]
+
+    @property
+    def text_bytes(self) -> float:
+        """Mean bytes of the text of a row."""
+        return 0.0 if self.layout.fixed else max(0.0, self.row_bytes - 12 - self.layout.head)
+
+
+class Reader(Protocol):
+    """Finds rows, as addresses in its buffer; they are valid until the next ones are asked for."""
+
+    counters: ReadCounters
+
+    def match(self, codes: Codes) -> Found:
+        """The rows of ascending distinct codes: (index of the code, address of its row), chunk by chunk.
+
+        A code's rows come in order, possibly over several chunks.
+        """
+
+    def match_each(self, codes: Codes) -> Found:
+        """As `match`, for codes in any order, also the same one several times, with a read of its own for each."""
+
+    def collect(
+        self,
+        codes: Codes,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
+        most_codes: int,
+        whole: npt.NDArray[np.bool_],
+    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
+        """As `match`, but with the rows copied to the staging and projected on the way: the fast path of a sweep.
+
+        ``most_codes`` codes are worked on at a time, which takes `PLAN_BYTES` each. ``whole`` is filled with whether
+        all rows of a code come in one chunk.
+        """
+
+    def rows(self) -> Iterator[tuple[Codes, Addresses]]:
+        """Every row as (code, address), chunk by chunk; the rows of a code follow each other."""
+
+
+class Store(Protocol):
+    """One version of a master."""
+
+    abilities: ClassVar[frozenset[Ability]]
+    schema: pa.Schema
+    key: tuple[str, ...]
+    codec: KeyCodec
+    version: int
+    facts: StoreFacts
+
+    def reader(self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True) -> Reader:
+        """A reader with a buffer of its own; ``double`` loads one half of it while the other is used."""
+
+    def bloom(self) -> npt.NDArray[np.uint64]:
+        """The filter of the keys (`semistream.kernels.bloom`), or an empty array when there is none."""
+
+    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which codes the filter does not cover, since an update changed them."""
+
+
+class PageReader(Reader, Protocol):
+    """A reader of a store with pages."""
+
+    def page_rows(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
+        """Rows of the pages [first, last), which must be of one level, as `rows` gives them."""
+
+
+class PageStore(Store, Protocol):
+    """Ability "pages": its rows lie on numbered pages in the order of their codes, so that parts of it can be read.
+
+    Pages that begin with the same code hold one group of rows; no other group is on more than one page.
+    """
+
+    def reader(
+        self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
+    ) -> PageReader:
+        """See `Store.reader`."""
+
+    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+        """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
+
+    def levels(self) -> Iterator[tuple[int, Codes]]:
+        """The first page of each level (the base, then the updates) and the first codes of its pages."""
+
+
+class VersionedStore(Store, Protocol):
+    """Ability "versions": it changes, and says what changed."""
+
+    def latest(self) -> Self:
+        """This store at its newest version (the same object when nothing is newer)."""
+
+    def changed_since(self, version: int) -> Codes | None:
+        """Codes that may differ between ``version`` and this one; None when everything may."""
+
+
+def check_abilities(what: str, needs: Iterable[Ability], store: Store) -> None:
+    """Refuse a store that lacks something which ``what`` needs of it."""
+    missing = sorted(set(needs) - store.abilities)
+    if missing:
+        raise ArgumentError(
+            f"{what} needs a store with {' and '.join(missing)}, which a {type(store).__name__} does not have"
+            f" (it has: {', '.join(sorted(store.abilities)) or 'none'})"
+        )

@@ -1,0 +1,96 @@
+"""Finding rows in a paged store: which pages hold a code, and where on them its rows lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from semistream.keys import Codes
+from semistream.rows import Addresses, PackedRows, Projection
+from semistream.stores.contract import Found, Pages
+from semistream.stores.paged.levels import wanted
+from semistream.stores.paged.reading import PageBuffer
+
+
+class MasterReader(PageBuffer):
+    """The reader of a `MasterStore`; see `semistream.stores.contract.PageReader`."""
+
+    def match(self, codes: Codes) -> Found:
+        """See `Reader.match`."""
+        low, high = self.store.locate(codes)
+        for level_codes, index, level_low, level_high in self.store.located.apart(codes, low, high):
+            pages, first, last = wanted(level_low, level_high)
+            done = 0
+            for loaded in self.read(pages):
+                some = slice(done, done + len(loaded.pages))
+                done = some.stop
+                found, rows = self._match_loaded(loaded.addresses, first[some], last[some], level_codes)
+                yield index[found], rows
+
+    def match_each(self, codes: Codes) -> Found:
+        """See `Reader.match_each`: the baseline of the papers."""
+        order = np.argsort(codes, kind="stable")
+        low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        low[order], high[order] = self.store.locate(codes[order])
+        sizes = high - low
+        asking = np.repeat(np.arange(len(codes)), sizes)
+        pages = np.repeat(low, sizes) + np.arange(len(asking)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        done = 0
+        for loaded in self.read_each(pages):
+            one = asking[done : done + len(loaded.pages)]
+            done += len(loaded.pages)
+            yield self._match_loaded(loaded.addresses, one, one + 1, codes)
+
+    def collect(
+        self,
+        codes: Codes,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
+        most_codes: int,
+        whole: npt.NDArray[np.bool_],
+    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
+        """See `Reader.collect`; a code is whole when all its rows lie on one page."""
+        for start in range(0, len(codes), most_codes):
+            some = codes[start : start + most_codes]
+            located = self.store.locate(some)
+            whole[start : start + len(some)] = located[1] - located[0] == 1
+            for level_codes, index, low, high in self.store.located.apart(some, *located):
+                pages, first, last = wanted(low, high)
+                for found, rows in self.collect_pages(pages, first, last, level_codes, projection, staging, most_codes):
+                    yield start + index[found], rows
+
+    def rows(self) -> Iterator[tuple[Codes, Addresses]]:
+        """See `Reader.rows`."""
+        for first, firsts in self.store.levels():
+            yield from self.page_rows(first, first + len(firsts))
+
+    def page_rows(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
+        """See `PageReader.page_rows`; rows that a newer level replaces are left out."""
+        from semistream.kernels import pages as kernels
+
+        levels, width = self.store.located, self._row_width
+        for loaded in self.read(np.arange(first, last)):
+            count = kernels.count_rows(loaded.addresses)
+            rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
+            kernels.list_rows(loaded.addresses, width, rows, codes)
+            if len(levels.all) > 1:
+                keep = ~levels.replaced(first, codes)
+                rows, codes = rows[keep], codes[keep]
+            yield codes, rows
+
+    @property
+    def _row_width(self) -> int:
+        layout = self.store.layout
+        return layout.head if layout.fixed else -1
+
+    def _match_loaded(
+        self, addresses: Addresses, first: Pages, last: Pages, codes: Codes
+    ) -> tuple[npt.NDArray[np.int64], Addresses]:
+        from semistream.kernels import pages as kernels
+
+        most = kernels.count_rows(addresses)
+        rows, found = np.empty(most, np.int64), np.empty(most, np.int64)
+        count = kernels.match_pages(addresses, first, last, codes, self._row_width, rows, found)
+        return found[:count], rows[:count]
