@@ -39,6 +39,7 @@ def layout(customers: Path) -> Layout:
         required=(),
         max_bad_rate=0.01,
         tasks=2,
+        driver_memory=16_000_000,
         dimensions=(Mirrored("customers", customers),),
         relief=None,
         limits=Limits(),

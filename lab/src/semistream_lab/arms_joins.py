@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.errors import BenchmarkError
 from semistream.joins import JOINS
 from semistream.joins.papers.moij import MoijSettings
 from semistream.joins.papers.pcsrj import PcsrjSettings
@@ -27,6 +26,7 @@ from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.arms_core import checksum_of, load_code
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemorySampler, give_back_memory
 from semistream_lab.predicting import predicted
 

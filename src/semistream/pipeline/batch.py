@@ -17,16 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
 from semistream.pipeline.crossing import costs_of
-from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read, Segment
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
-from semistream.pipeline.held import Held, Released, new_segment, read_rows
+from semistream.pipeline.held import PIECES, Held, Released, new_held_file, read_pieces
 from semistream.pipeline.layout import Layout, Schemas
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import Masters, find_newest
@@ -108,6 +106,11 @@ class Batches:
         shutil.rmtree(self.ledger.root / "staging" / batch.label, ignore_errors=True)
         return decision
 
+    def held(self, last: Decision | None) -> Held:
+        """The rows that wait, as the last decision left them."""
+        layout = self.layout
+        return Held(last.held if last else (), layout.lookups, layout.carried, layout.driver_memory)
+
     # -- compute and decide ----------------------------------------------------------------------------------------
 
     def _decide(self, frame: DataFrame, batch: BatchId, started: float, again: str, share: float) -> Decision:
@@ -117,9 +120,8 @@ class Batches:
         reach("after_pin")
         before = self.ledger.newest()
         staging = self.ledger.staging(batch.label)
-        held = Held(before.held if before else (), layout.lookups, layout.carried)
         masters = self._open(pinned, batch)
-        released = held.release(masters.stores, before.read if before else {}, started, staging)
+        released = self.held(before).release(masters.stores, before.read if before else {}, started, staging)
         seeds = (uuid.UUID(batch.query).int, batch.number)
         rows = layout.prepare_rows(frame, masters.versions, share, seeds, again)
         rows_in, staged = self._compute(rows, frame, batch, masters, released, started)
@@ -142,8 +144,8 @@ class Batches:
         for route, files in staged.files.items():
             if route.startswith(f"{names.HELD}:"):
                 master = route.partition(":")[2]
-                segments += [new_segment(master, *self._keep(file)) for file in files]
-        segments = [self._kept_segment(segment) for segment in segments]
+                segments += [new_held_file(master, *self._keep(file)) for file in files]
+        segments = [self._kept_file(segment) for segment in segments]
         seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
         writes = self._writes(facts, staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
@@ -276,7 +278,7 @@ class Batches:
             Path(file.path).replace(target)
         return str(target), file.rows, file.bytes
 
-    def _kept_segment(self, segment: Segment) -> Segment:
+    def _kept_file(self, segment: HeldFile) -> HeldFile:
         path, _, _ = self._keep(StagedFile(segment.path, segment.rows, segment.bytes))
         return replace(segment, path=path)
 
@@ -292,9 +294,10 @@ class Batches:
         new = self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            keys = pa.concat_tables([read_rows(path) for path in decision.seen])
+            most = self.layout.driver_memory // PIECES
+            keys = (piece for path in decision.seen for piece in read_pieces(path, most))
             # With the query: the numbers of another one begin again.
-            self.seen.add(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
+            self.seen.add_pieces(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
         reach("after_keys")
         self._sweep(decision)
         return new

@@ -50,6 +50,7 @@ class Layout:
     required: tuple[str, ...]
     max_bad_rate: float
     tasks: int
+    driver_memory: int  # bytes, for what the driver reads: rows that wait, keys, rows whose members are made
     dimensions: tuple[Mirrored, ...]
     relief: Relief | None
     limits: Limits  # of what the warehouse's columns keep

@@ -76,7 +76,9 @@ def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
     free = [one for one in claims if one.memory is None]
     if left < 0 or (free and left == 0):
         named = ", ".join(f"{name} {format_bytes(one.memory_bytes)}" for name, one in given.items())
-        raise MemoryBudgetError(f"memory={format_bytes(memory)} is less than the lookups ask for by name ({named})")
+        raise MemoryBudgetError(
+            f"memory={format_bytes(memory)} for lookups is less than the lookups ask for by name ({named})"
+        )
     if not free:
         return given
     unit = max(1, left // max(_UNITS, len(free)))

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from semistream.changes.duplicates import SeenKeys
     from semistream.warehouse.contract import Warehouse
 
+_DRIVER_PART = 8  # the driver gets such a part of the memory, where it reads rows or keys
+
 
 class Pipeline:
     """A stream's way into the warehouse."""
@@ -70,17 +72,18 @@ class Pipeline:
     ) -> None:
         """Declare a pipeline; nothing happens yet.
 
-        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes one.
-        ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those that cannot be
-        loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger, held rows. ``memory``
-        is for all lookups together. Rows in which a ``required`` column is NULL are bad; a batch with a larger share
-        of bad rows than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
-        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
-        "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows that are
-        too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or those for which
-        a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the seconds since 1970:
-        it says how fast rows come in, and how long held rows have waited. Relative paths are taken from the working
-        directory of this moment.
+        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes
+        one. ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those
+        that cannot be loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger,
+        held rows. ``memory`` is for all lookups together, an eighth of it for rows that wait and keys that are
+        remembered. Rows in which a ``required`` column is NULL are bad; a batch with a larger share of bad rows
+        than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
+        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such
+        as "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows
+        that are too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or
+        those for which a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the
+        seconds since 1970: it says how fast rows come in, and how long held rows have waited. Relative paths
+        are taken from the working directory of this moment.
         """
         self.source = source
         self.steps = list(steps)
@@ -269,10 +272,17 @@ class Pipeline:
                 f"{ledger.owner}"
             )
 
+    @property
+    def driver_memory(self) -> int:
+        """Bytes for the rows and keys that the driver reads, where it does."""
+        return max(1, self.memory // _DRIVER_PART)
+
     def divide_memory(self, seen: SeenKeys | None, tasks: int) -> Memory:
         """The memory of each lookup, when so many tasks run at once."""
         claims = [claim for step in self.steps if (claim := step.claim(seen)) is not None]
         beside = 0 if self.shed is None else memory_of(self.shed, self.memory, tasks)[0]
+        if any(step.in_driver for step in self.steps):
+            beside += self.driver_memory
         return divide(claims, self.memory - beside, tasks)
 
     def _session(self) -> SparkSession:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from semistream.errors import ArgumentError
 from semistream.pipeline.batch import BATCHES, SIDE, Batches, BatchId
 from semistream.pipeline.decision import Decision
-from semistream.pipeline.held import Held
 from semistream.pipeline.inputs import check_drift, input_of
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import find_newest
 from semistream.pipeline.relief import RECENT, share_of
-from semistream.pipeline.setup import Stream, make_batches, read_stream
+from semistream.pipeline.setup import Incoming, make_batches, read_source
 from semistream.pipeline.status import at_work
 from semistream.pipeline.stopping import stopped
 from semistream.spark.frames import quoted
@@ -43,7 +42,7 @@ class Running:
         self,
         pipeline: Pipeline,
         ledger: Ledger,
-        stream: Stream,
+        incoming: Incoming,
         batches: Batches,
         *,
         once: bool,
@@ -57,7 +56,7 @@ class Running:
         self.error: BaseException | None = None
         self.last: Decision | None = ledger.newest()
         self.query: StreamingQuery | None = None
-        self._stream = stream
+        self._incoming = incoming
         self._batches = batches
         self._told = told or (lambda _: None)
         self._replaces = replaces
@@ -84,7 +83,7 @@ class Running:
 
     @property
     def _spark(self) -> SparkSession:
-        return self._stream.frame.sparkSession
+        return self._incoming.frame.sparkSession
 
     def _app(self, kind: str, query: str) -> str:
         """The name of a stream in the warehouse: work beside Spark's batches has numbers of its own, for each query."""
@@ -94,7 +93,7 @@ class Running:
 
     def start(self) -> None:
         """Let the batches come."""
-        writer = self._stream.frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
+        writer = self._incoming.frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", str(self.pipeline.checkpoint))
         if self.once:
             writer = writer.trigger(availableNow=True)
@@ -113,8 +112,8 @@ class Running:
                     self.ledger.owned_by(query, replaces=self._replaces)
                     self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
                 self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
-                if self._stream.source is not None:
-                    check_drift(self._stream.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                if self._incoming.source is not None:
+                    check_drift(self._incoming.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 batch_id = BatchId(BATCHES, number, self.pipeline.name, query)
                 with at_work(self.ledger.root, f"batch {number}"):
                     self.last = self._batches.run(batch, batch_id, share=self._share(number))
@@ -151,11 +150,10 @@ class Running:
             latest = self.ledger.latest()
             if self.error is not None or not latest:
                 return None
-            last, layout = latest[-1], self._batches.layout
-            held = Held(last.held, layout.lookups, layout.carried)
-            if not held.due(find_newest(layout.lookups, None), last.read, self.pipeline.clock()):
+            last, newest = latest[-1], find_newest(self._batches.layout.lookups, None)
+            if not self._batches.held(last).due(newest, last.read, self.pipeline.clock()):
                 return None
-            done = self._side(self._spark.createDataFrame([], self._stream.frame.schema))
+            done = self._side(self._spark.createDataFrame([], self._incoming.frame.schema))
         self._told(done)
         return done
 
@@ -234,6 +232,6 @@ def set_up(
     told: Told | None = None,
 ) -> Running:
     """Read the source's columns, lay out the steps and make the tables: then it can be recovered and started."""
-    stream = read_stream(pipeline, spark)
-    batches = make_batches(pipeline, ledger, stream)
-    return Running(pipeline, ledger, stream, batches, once=once, replaces=replaces, told=told)
+    incoming = read_source(pipeline, spark)
+    batches = make_batches(pipeline, ledger, incoming)
+    return Running(pipeline, ledger, incoming, batches, once=once, replaces=replaces, told=told)

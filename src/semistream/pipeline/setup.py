@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stream:
+class Incoming:
     """The rows that come in."""
 
     frame: DataFrame
@@ -42,32 +42,32 @@ class Stream:
         return [name for name in self.frame.columns if not name.startswith(PREFIX)]
 
 
-def read_stream(pipeline: Pipeline, spark: SparkSession) -> Stream:
+def read_source(pipeline: Pipeline, spark: SparkSession) -> Incoming:
     """Declare to Spark what is read; nothing is yet."""
     source = pipeline.source
     if isinstance(source, Source):
         # Parquet files bring their columns: those of the first one hold for the whole run.
         fixed = replace(source, schema=source.columns()) if source.format in FILES else source
         check_not_moved(fixed, pipeline.checkpoint)
-        return Stream(fixed.read(spark), fixed)
+        return Incoming(fixed.read(spark), fixed)
     frame = cast("DataFrame", source) if hasattr(source, "writeStream") else source(spark)
     if not getattr(frame, "isStreaming", False):
         raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
-    return Stream(frame, None)
+    return Incoming(frame, None)
 
 
-def make_batches(pipeline: Pipeline, ledger: Ledger, stream: Stream) -> Batches:
+def make_batches(pipeline: Pipeline, ledger: Ledger, incoming: Incoming) -> Batches:
     """Everything that a batch needs; the warehouse's tables are there afterwards."""
     from semistream.spark.prepare import arrow_schema
 
     if pipeline.columns() is None:  # only now the source's columns are known
-        check_steps(pipeline.steps, arrow_schema(stream.frame.select(*map(quoted, stream.columns)))[0])
-    spark = stream.frame.sparkSession
-    seen = _open_seen(pipeline, ledger, stream)
-    layout = _lay_out(pipeline, stream, seen, _passing(ledger.newest()))
+        check_steps(pipeline.steps, arrow_schema(incoming.frame.select(*map(quoted, incoming.columns)))[0])
+    spark = incoming.frame.sparkSession
+    seen = _open_seen(pipeline, ledger, incoming)
+    layout = _lay_out(pipeline, incoming, seen, _passing(ledger.newest()))
     newest = {name: one.number for name, one in find_newest(layout.lookups, seen).items()}
     path = None if seen is None else seen.store.path
-    schemas = analyse(layout, stream.frame, Masters(newest, path, stores={}, many=False))
+    schemas = analyse(layout, incoming.frame, Masters(newest, path, stores={}, many=False))
     warehouse = pipeline.sink
     for table, schema in schemas.tables.items():
         warehouse.prepare(table, schema)
@@ -79,31 +79,32 @@ def make_batches(pipeline: Pipeline, ledger: Ledger, stream: Stream) -> Batches:
     return Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)
 
 
-def _open_seen(pipeline: Pipeline, ledger: Ledger, stream: Stream) -> SeenKeys | None:
+def _open_seen(pipeline: Pipeline, ledger: Ledger, incoming: Incoming) -> SeenKeys | None:
     key = next((step.remembers for step in pipeline.steps if step.remembers), None)
     if key is None:
         return None
     from semistream.changes.duplicates import SeenKeys
     from semistream.spark.prepare import arrow_schema
 
-    schema = arrow_schema(stream.frame)[0]
-    return SeenKeys(ledger.root / "seen", pa.schema([schema.field(name) for name in key]))
+    schema = arrow_schema(incoming.frame)[0]
+    return SeenKeys(ledger.root / "seen", pa.schema([schema.field(name) for name in key]), pipeline.driver_memory)
 
 
-def _lay_out(pipeline: Pipeline, stream: Stream, seen: SeenKeys | None, passing: dict[str, float]) -> Layout:
+def _lay_out(pipeline: Pipeline, incoming: Incoming, seen: SeenKeys | None, passing: dict[str, float]) -> Layout:
     """The steps in the order that costs least, each with its memory."""
-    tasks = max(1, int(stream.frame.sparkSession.sparkContext.defaultParallelism))
+    tasks = max(1, int(incoming.frame.sparkSession.sparkContext.defaultParallelism))
     memory = pipeline.divide_memory(seen, tasks)
     return Layout(
         table=pipeline.table,
         steps=tuple(arrange(pipeline.steps, memory, passing)),
         memory=memory,
-        original=stream.columns,
+        original=incoming.columns,
         required=pipeline.required,
         max_bad_rate=pipeline.max_bad_rate,
         tasks=tasks,
+        driver_memory=pipeline.driver_memory,
         dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
-        relief=pipeline.relief(stream.columns, tasks),
+        relief=pipeline.relief(incoming.columns, tasks),
         limits=pipeline.sink.limits,
     )
 

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from semistream.errors import ArgumentError, BenchmarkError
+from semistream.errors import ArgumentError
 from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.cells import Cell
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.papers import SUITES, arms, workload
 from semistream_lab.papers.models import tuned_tuples_per_read
 from semistream_lab.papers.runs import LabRun

@@ -103,6 +103,11 @@ class Step(ABC):
         return ()
 
     @property
+    def in_driver(self) -> bool:
+        """Does the driver read rows or keys for it?"""
+        return bool(self.remembers)
+
+    @property
     def table(self) -> dict[str, str] | None:
         """The columns of the table, {name in the table: column}, if it says them."""
         return None

@@ -85,6 +85,11 @@ class Lookup(Step):
         return self.on_miss == "redirect" or (self.on_miss == "hold" and self.then == "redirect")
 
     @property
+    def in_driver(self) -> bool:
+        """Rows that wait, and rows whose members are made."""
+        return self.on_miss in ("hold", "infer")
+
+    @property
     def lookups(self) -> tuple[Lookup, ...]:
         """Itself."""
         return (self,)
