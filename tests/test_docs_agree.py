@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 import typer
 
+import semistream
 from semistream import errors, stats
 from semistream.commands.main import app
 from semistream.joins import JOINS
 from semistream.pipeline import file as pipeline_file
 from semistream.pipeline.decision import CAME, WENT
-from semistream.pipeline.steps import ON_MISS
+from semistream.pipeline.steps import STEPS
+from semistream.pipeline.steps.lookup import ON_MISS
 from semistream.spark.operator import CACHE_SHARE
 
 ROOT = Path(__file__).parents[1]
@@ -158,7 +161,7 @@ class TestPipelines:
 
     def test_steps_and_settings(self) -> None:
         settings = section(self.PAGE, "Settings")
-        for step in pipeline_file._STEPS:
+        for step in STEPS:
             assert f"`{step} =" in settings or f"| `{step}` |" in settings, step
         for sink in pipeline_file._SINKS:
             assert f"`{sink} =" in settings, sink
@@ -173,6 +176,41 @@ class TestPipelines:
         for row in rows(section(self.PAGE, "When it stops")):
             for name in re.findall(r"`(\w+Error)`", row[0]):
                 assert hasattr(errors, name), name
+
+
+class TestHouse:
+    PAGE = "docs/how_it_works.md"
+
+    def test_every_room_is_shown(self) -> None:
+        (shown,) = re.findall(r"^```\nsrc/semistream/\n(.*?)^```", text_of(self.PAGE), re.MULTILINE | re.DOTALL)
+        rooms = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
+        ground = {path.stem for path in SOURCES.glob("*.py")} - {"__init__"}
+        assert set(re.findall(r"^  (\w+)/ ", shown, re.MULTILINE)) == rooms
+        assert set(shown.splitlines()[0].partition("  the ground")[0].split()) == ground
+
+    def test_names_exist(self) -> None:
+        named = re.findall(r"`(\w+(?:\.\w+)+)`", section(self.PAGE, "The house"))
+        named += [row[2].strip("`") for row in rows(text_of("docs/glossary.md"))]
+        assert len(named) > 50
+        wrong = [name for name in named if not _exists(name)]
+        assert not wrong, f"not in semistream: {', '.join(wrong)}; they are on {self.PAGE} or docs/glossary.md"
+
+
+def _exists(name: str) -> bool:
+    """Is there such a module, class or function below semistream?"""
+    here: object = semistream
+    path = "semistream"
+    for part in name.split("."):
+        path += f".{part}"
+        if not hasattr(here, part):
+            try:
+                importlib.import_module(path)
+            except ModuleNotFoundError as error:
+                if error.name != path and not path.startswith(f"{error.name}."):
+                    raise
+                return False
+        here = getattr(here, part)
+    return True
 
 
 def test_extras() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "semistream"
@@ -24,6 +29,16 @@ NEEDS = {
     "spark": ("spark", "java"),
     "warehouse": ("delta", "postgres"),
 }
+ALONE = """
+import sys
+from importlib import metadata
+
+found = metadata.entry_points
+metadata.entry_points = lambda **which: () if which["group"] == "semistream.commands" else found(**which)
+sys.modules["semistream_lab"] = None
+from semistream.commands.main import main
+main()
+"""
 PARTS = sorted({path.relative_to(SOURCES).parts[0].removesuffix(".py") for path in SOURCES.rglob("*.py")})
 
 
@@ -89,6 +104,31 @@ def test_pinned_packages_suit_the_extras(extra: str) -> None:
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     for one in declared(extra):
         assert one.specifier.contains(pinned[one.name]), f"{one} and {one.name}=={pinned[one.name]}"
+
+
+class TestDistributions:
+    """The product has only the product, the laboratory only the laboratory."""
+
+    @pytest.mark.parametrize("source, package", [(ROOT, "semistream"), (ROOT / "lab", "semistream_lab")])
+    def test_a_wheel_has_one_package(self, source: Path, package: str, tmp_path: Path) -> None:
+        build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+        subprocess.run([*build, str(source)], check=True, capture_output=True, timeout=PATIENCE)
+        (wheel,) = tmp_path.iterdir()
+        files = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+        code = [file for file in files if not file.parts[0].endswith(".dist-info")]
+        assert {file.parts[0] for file in code} == {package}
+        assert {file.suffix for file in code} <= {".py", ".json", ".typed"}
+        sources = {file.relative_to(source / "src") for file in (source / "src" / package).rglob("*.py")}
+        assert {file for file in code if file.suffix == ".py"} == sources
+
+    def test_the_command_line_without_the_laboratory(self) -> None:
+        """As where it is not installed: no entry points of others, and its package cannot be imported."""
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, "--help"], check=True, capture_output=True, text=True, timeout=PATIENCE
+        )
+        shown = set(re.findall(r"\w+", done.stdout))
+        assert {"build", "apply", "plan", "run", "doctor"} <= shown
+        assert not {"bench", "lab", "demo", "generate", "tune"} & shown
 
 
 def test_needs_name_parts_and_extras() -> None:

@@ -23,9 +23,6 @@ from semistream.shedding import Shed
 from semistream.warehouse import query_of
 from semistream.warehouse.delta import DeltaSink
 from semistream.warehouse.delta_tables import DeltaWarehouse
-from semistream.warehouse.parquet import ParquetWarehouse
-from semistream.warehouse.parquet import files_of as parquet_files
-from semistream.warehouse.parquet import read as read_parquet
 from semistream.warehouse.postgres import PostgresWarehouse
 from semistream.warehouse.reconcile import reconcile
 from semistream.workloads.zipf import ZipfWorkload
@@ -39,7 +36,7 @@ ROWS = pa.table({"id": [1], "name": ["a"]})
 
 
 def _pipeline(**more: object) -> Pipeline:
-    settings = {"table": "t", "state": "state", "sink": ParquetWarehouse("warehouse"), **more}
+    settings = {"table": "t", "state": "state", "sink": DeltaWarehouse("warehouse"), **more}
     return Pipeline(source("rate"), [], **settings)  # type: ignore[arg-type]
 
 
@@ -61,9 +58,6 @@ ENTRIES: dict[str, Callable[[str], object]] = {
     "DeltaSink, checkpoint": lambda path: DeltaSink("sink", "app", checkpoint=path),
     "query_of": query_of,
     "DeltaWarehouse": DeltaWarehouse,
-    "ParquetWarehouse": ParquetWarehouse,
-    "parquet.read": read_parquet,
-    "parquet.files_of": parquet_files,
     "PostgresWarehouse": lambda path: PostgresWarehouse("host=db", staging=path),
     "reconcile": lambda path: reconcile(path, "table"),
     "reconcile, table": lambda path: reconcile("there", path),
@@ -88,7 +82,6 @@ SETTINGS = {
     "lookup": 'step = [{{ lookup = "{}", on = "value" }}]',
     "assign_keys": 'step = [{{ assign_keys = "{}", on = "value" }}]',
     "sink, delta": 'sink = {{ delta = "{}", table = "t" }}',
-    "sink, parquet": 'sink = {{ parquet = "{}", table = "t" }}',
     "dimensions": 'dimensions = {{ products = "{}" }}',
 }
 COMMANDS = [
@@ -142,7 +135,7 @@ def test_refused_everywhere(entry: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_refused_in_a_pipeline_file(setting: str, tmp_path: Path) -> None:
-    lines = {"state": 'state = "state"', "sink": 'sink = { parquet = "warehouse", table = "t" }'}
+    lines = {"state": 'state = "state"', "sink": 'sink = { delta = "warehouse", table = "t" }'}
     text = SETTINGS[setting]
     for path in REMOTE:
         lines[setting.partition(",")[0]] = text.format(path)
@@ -173,7 +166,7 @@ def test_every_group_of_commands_checks_its_paths() -> None:
 
 
 def test_a_remote_source_of_a_file(tmp_path: Path) -> None:
-    text = 'state = "state"\nsink = { parquet = "w", table = "t" }\n[source]\nformat = "json"\n'
+    text = 'state = "state"\nsink = { delta = "w", table = "t" }\n[source]\nformat = "json"\n'
     (tmp_path / "p.toml").write_text(text + 'path = "s3a://bucket/in"\nschema = { id = "bigint" }\n')
     read = load(tmp_path / "p.toml").source
     assert isinstance(read, Source)

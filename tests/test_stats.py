@@ -12,7 +12,7 @@ from semistream.stats import Stats
 
 def test_every_row_is_accounted_for_once() -> None:
     Stats().check()
-    Stats(rows_in=15, matched=1, unmatched=2, held=3, shed=4, quarantined=5).check()
+    Stats(rows_in=7, matched=1, unmatched=2, shed=4).check()
     for wrong in (Stats(rows_in=1), Stats(matched=1), Stats(rows_in=2, matched=1, unmatched=2)):
         with pytest.raises(AccountingError, match=r"sweep: .* rows came in, but .* are accounted for .*report"):
             wrong.check("sweep")

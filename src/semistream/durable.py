@@ -1,15 +1,18 @@
-"""Files that appear whole or not at all, and errors that say what the system refused and what helps."""
+"""Files that appear whole or not at all, small ones with a checksum, and errors that name what helps."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import uuid
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from semistream.errors import SemistreamError, StoreIOError
+from semistream.errors import CorruptStoreError, SemistreamError, StoreIOError
 
 _ROOM = "make room there (`semistream vacuum` removes old versions) and repeat"
 _RIGHTS = "make the directory writable for this user, or choose another path"
@@ -58,6 +61,43 @@ def publish_new(target: Path, text: str) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def create_once(path: Path, content: dict[str, object]) -> None:
+    """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
+    with suppress(FileExistsError):  # another task created it first; use that one
+        publish_new(path, json.dumps({**content, "crc32": checksum(content)}))
+
+
+def read_once(path: Path, numbers: tuple[str, ...], remedy: str) -> dict[str, Any] | None:
+    """What `create_once` wrote, with these numbers in it; None when there is no such file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        if content.pop("crc32") != checksum(content):
+            raise ValueError("its checksum does not fit")
+        for name in numbers:
+            float(content[name])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise CorruptStoreError(f"{path} is damaged ({error}); delete it to {remedy}") from error
+    return dict(content)
+
+
+def rewrite(path: Path, content: dict[str, object]) -> None:
+    """Exchange a small file with a checksum; it is never missing, not even for a moment."""
+    draft = path.with_name(f".{path.name}")
+    draft.unlink(missing_ok=True)
+    create_once(draft, content)
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def checksum(body: dict[str, Any]) -> int:
+    """Of a JSON document, however it is laid out."""
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 
 def private(path: str, flags: int) -> int:

@@ -125,24 +125,6 @@ class StepError(ArgumentError):
         self.message = message
 
 
-class OffsetError(SemistreamError):
-    """A checkpoint that was written with other options."""
-
-
-class GeneratorError(SemistreamError):
-    """The TPC-H generator is missing, or failed."""
-
-
-class BenchmarkError(SemistreamError):
-    """A benchmark that cannot be run, or whose arms do not agree."""
-
-
-class SettingError(BenchmarkError):
-    """A benchmark that cannot be run as it was asked for."""
-
-    exit_code = 2
-
-
 class AccountingError(SemistreamError):
     """Rows in and rows accounted for differ: a defect of semistream, never of the data."""
 

@@ -7,7 +7,6 @@ so a row may lie on a page, in the cache or in a staging buffer; whoever passes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -189,12 +188,6 @@ class RowLayout:
             ]
         return pa.Array.from_buffers(kind, count, buffers, null_count=int(nulls))
 
-    def unpack_all(self, rows: Addresses) -> pa.RecordBatch:
-        """Every column of the rows."""
-        return pa.RecordBatch.from_arrays(
-            [self.unpack(rows, column) for column in range(len(self.schema))], schema=self.schema
-        )
-
 
 class Projection:
     """Rows of one layout copied to rows that hold only some of the columns."""
@@ -203,11 +196,6 @@ class Projection:
         self.source = source
         self.columns = np.array([source.schema.get_field_index(name) for name in columns], np.int64)
         self.target = RowLayout(pa.schema([source.schema.field(name) for name in columns]))
-
-    @cached_property
-    def identical(self) -> bool:
-        """True when the projection keeps every column in place."""
-        return self.columns.tolist() == list(range(len(self.source.schema)))
 
     def lengths(self, rows: Addresses) -> npt.NDArray[np.int64]:
         """Bytes that each projected row will take."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from semistream.errors import AccountingError
 
-WENT = ("matched", "unmatched", "held", "shed", "quarantined")  # a row of the stream counts in exactly one of these
+WENT = ("matched", "unmatched", "shed")  # a row of the stream counts in exactly one of these
 _LEVELS = ("cached_rows", "cached_bytes", "peak_bytes", "master_version")  # states, not flows: the largest counts
 
 
@@ -32,9 +32,7 @@ class Stats:
     rows_in: int = 0
     matched: int = 0
     unmatched: int = 0
-    held: int = 0
     shed: int = 0
-    quarantined: int = 0
     rows_out: int = 0
     hits: int = 0
     misses: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,24 @@ def test_what_was_added_is_known(tmp_path: Path) -> None:
     assert again.new(batch(("z", 1))).tolist() == [True]
     assert again.add(rows, token=("app", 1)) == 0, "known already"
     assert again.store.properties == {"applied.app": "1"}
+
+
+def test_keys_in_pieces(tmp_path: Path) -> None:
+    """Only the last piece says that all are there; whoever was killed before it does all of it again."""
+    seen = SeenKeys(tmp_path / "seen", KEY)
+    pieces = [batch(("a", 1), ("b", 1)), batch(("a", 1), ("c", 1)), batch(("d", 1))]
+
+    def broken() -> Iterator[pa.Table]:
+        yield from pieces[:2]
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        seen.add_pieces(broken(), ("app", 0))
+    assert (seen.store.rows, seen.store.properties) == (2, {})
+    assert seen.add_pieces(pieces, ("app", 0)) == 2
+    assert (seen.store.rows, seen.store.properties) == (4, {"applied.app": "0"})
+    assert seen.add_pieces([batch(("z", 1))], ("app", 0)) == 0, "a replay"
+    assert seen.new(batch(("z", 1), ("d", 1))).tolist() == [True, False]
 
 
 def test_another_key(tmp_path: Path) -> None:

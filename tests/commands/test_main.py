@@ -240,7 +240,6 @@ def test_every_error_has_an_exit_code() -> None:
     assert usage == {"UsageError", "ArgumentError", "SchemaError", "KeyTypeError"} | {
         "StepError",
         "PipelineFileError",
-        "SettingError",
     }
     assert {kind.exit_code for kind in kinds} == {1, 2}
 

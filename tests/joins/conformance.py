@@ -15,7 +15,7 @@ import pyarrow as pa
 from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.joins.contract import Join
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore, MemoryStore
 from semistream.stores.contract import Store
 from tests.tables import assert_same_rows, model_join, table_of
@@ -43,8 +43,8 @@ class Question:
     status: str | None = None
 
     @property
-    def plan(self) -> JoinPlan:
-        return JoinPlan.make(
+    def plan(self) -> LookupPlan:
+        return LookupPlan.make(
             self.schema,
             self.store.schema,
             self.store.codec,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore
 
 KEYS = 3_000
@@ -33,7 +33,7 @@ def main(shape: str, part: str, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = MasterStore.build(pa.table(columns), Path(folder) / "store", key="k")
         stream = pa.schema([("k", store.schema.field("k").type), ("row", pa.int64())])
-        plan = JoinPlan.make(stream, store.schema, store.codec, "k")
+        plan = LookupPlan.make(stream, store.schema, store.codec, "k")
         steady = SweepSettings(adapt=False)
         join = SweepJoin(store, plan, Budget(MEMORY), steady)
         for number in range(rounds):

@@ -18,7 +18,7 @@ from semistream.joins.conditions import Band
 from semistream.joins.contract import Join
 from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import HOWS, JoinPlan
+from semistream.lookup.bind import HOWS, LookupPlan
 from semistream.lookup.run import make_join
 from semistream.shedding import Shed
 from semistream.stores import MasterStore
@@ -71,7 +71,7 @@ class Heard:
 
 
 def made_of(name: str, store: MasterStore, how: str, now: list[float], **options: Any) -> Join:
-    plan = JoinPlan.make(lot(0).schema, store.schema, store.codec, "k", how, **options)
+    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k", how, **options)
     if name == "sweep":
         return SweepJoin(store, plan, Budget(MEMORY), clock=lambda: now[0])
     return JOINS[name](store, plan, Budget(MEMORY))
@@ -145,7 +145,7 @@ def test_by_default_too(store: MasterStore, master: pa.Table, algorithm: str) ->
 
 def test_nodes_that_are_processes(store: MasterStore, master: pa.Table) -> None:
     heard = Heard("left", master)
-    plan = JoinPlan.make(lot(0).schema, store.schema, store.codec, "k")
+    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k")
     running = ParallelCacheJoin(store, plan, Budget(MEMORY), PcsrjSettings(workers="processes"))
 
     def stream() -> Iterator[pa.RecordBatch]:
@@ -222,7 +222,7 @@ def test_sweep_lets_rows_wait_until_their_deadline(store: MasterStore) -> None:
         yield lot(0).slice(0, 0)
         assert sum(out) == ROWS
 
-    plan = JoinPlan.make(lot(0).schema, store.schema, store.codec, "k")
+    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k")
     running = SweepJoin(store, plan, Budget(MEMORY), SweepSettings(wait_seconds=5.0), clock=lambda: now[0])
     assert running.due() == math.inf
     for batch in running.join(stream()):

@@ -14,7 +14,7 @@ from semistream.joins.contract import Profile
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.sweep.split import Split, cache_share, elasticity, request_pages, worth_keeping
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
 from semistream.workloads.zipf import ZipfWorkload
@@ -32,9 +32,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 
 @pytest.fixture
-def question(store: MasterStore) -> JoinPlan:
+def question(store: MasterStore) -> LookupPlan:
     schema = ZipfWorkload(ROWS).stream(0, 1).schema
-    return JoinPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
+    return LookupPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
 
 
 @pytest.fixture(params=DISKS)
@@ -44,14 +44,14 @@ def on_disk(request: pytest.FixtureRequest, store: MasterStore) -> MasterStore:
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 0.75, 1.0, 1.25])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
+def test_rests_at_the_least_cost(share: float, skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
     parts = Division.of(on_disk.facts, question, int(share * on_disk.bytes), 0.9)
     split = Split(on_disk.facts, question, parts, skew)
     tried = [split.tables, *np.linspace(0.25 * split.room, parts.cache, 60)]
     assert split.seconds(split.rest()) <= 1.01 * min(split.seconds(cache) for cache in tried)
 
 
-def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: JoinPlan) -> None:
+def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: LookupPlan) -> None:
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 50, 0.9)
     split = Split(on_disk.facts, question, parts, 0.0)
     assert split.at(split.rest()).hits == 0
@@ -60,7 +60,7 @@ def test_closed_where_hits_are_too_few(on_disk: MasterStore, question: JoinPlan)
 
 
 @pytest.mark.parametrize("skew", [0.25, 0.5, 0.75, 1.0, 1.25])
-def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, question: JoinPlan) -> None:
+def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, question: LookupPlan) -> None:
     """What the join follows at run time, from counts alone, ends where the model has the least cost."""
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
     split = Split(on_disk.facts, question, parts, skew)
@@ -77,7 +77,7 @@ def test_the_rule_of_the_margin_agrees(skew: float, on_disk: MasterStore, questi
     assert split.seconds(cache) <= 1.05 * split.seconds(rest)
 
 
-def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: JoinPlan) -> None:
+def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: LookupPlan) -> None:
     rests = []
     for disk in DISKS.values():
         facts = steady(store, disk).facts
@@ -86,7 +86,7 @@ def test_a_dear_disk_gets_the_larger_window(store: MasterStore, question: JoinPl
     assert rests[-1] < 0.8 * rests[0]
 
 
-def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: JoinPlan) -> None:
+def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: LookupPlan) -> None:
     """A window that is swept before it is full has no use for more bytes."""
     parts = Division.of(on_disk.facts, question, on_disk.bytes // 10, 0.9)
     patient, hasty = Split(on_disk.facts, question, parts), Split(on_disk.facts, question, parts, wait_seconds=1e-4)
@@ -97,7 +97,7 @@ def test_a_deadline_leaves_more_to_the_cache(on_disk: MasterStore, question: Joi
     assert soon.tuples_per_page < late.tuples_per_page
 
 
-def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: JoinPlan) -> None:
+def test_where_all_is_cached_nobody_waits_for_a_deadline(store: MasterStore, question: LookupPlan) -> None:
     said = SweepJoin.predict(store.facts, question, 4 * store.bytes, Profile(1.0), SweepSettings(wait_seconds=1e-4))
     assert said.hit_ratio == 1
     assert "deadline" not in said.remark
@@ -120,7 +120,7 @@ def test_share_of_any_hits() -> None:
     assert cache_share(0.0, 0.5, 10, 0) >= 0  # an empty master
 
 
-def test_begins_there(store: MasterStore, question: JoinPlan) -> None:
+def test_begins_there(store: MasterStore, question: LookupPlan) -> None:
     memory = store.bytes // 10
     wanted = Split(store.facts, question, Division.of(store.facts, question, memory, 0.9)).rest()
     assert SweepJoin(store, question, Budget(memory)).balance.limit == pytest.approx(wanted, rel=0.01)
@@ -130,7 +130,7 @@ def test_begins_there(store: MasterStore, question: JoinPlan) -> None:
 
 @pytest.mark.parametrize("request_us, byte_ns", [(0.5, 0.04), (0.9, 0.06), (1.1, 0.08), (2.0, 0.1)])
 def test_a_useless_cache_is_closed_and_tried_again(
-    request_us: float, byte_ns: float, store: MasterStore, question: JoinPlan
+    request_us: float, byte_ns: float, store: MasterStore, question: LookupPlan
 ) -> None:
     # What is useless depends on what a read costs, and with it how many sweeps there are: none of these page caches
     # may keep a cache closed that would be useful again.
@@ -152,7 +152,7 @@ def test_a_useless_cache_is_closed_and_tried_again(
     assert not join.balance.closed_for
 
 
-def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterStore, question: JoinPlan) -> None:
+def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterStore, question: LookupPlan) -> None:
     seconds = itertools.count(0.0, 10.0)  # every batch finds the deadline passed
     join = SweepJoin(store, question, Budget(store.bytes // 10), clock=lambda: next(seconds))
     began = join.balance.limit
@@ -163,7 +163,9 @@ def test_a_window_that_is_never_full_gives_its_room_to_the_cache(store: MasterSt
     assert join.balance.limit > 0.97 * join.parts.cache
 
 
-def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(store: MasterStore, question: JoinPlan) -> None:
+def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(
+    store: MasterStore, question: LookupPlan
+) -> None:
     memory = store.bytes // 5
     join = SweepJoin(store, question, Budget(memory), SweepSettings(wait_seconds=1e9))
     load = ZipfWorkload(ROWS, absent=0.5, skew=0.0)

@@ -17,7 +17,7 @@ from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady
@@ -33,8 +33,10 @@ def zipf(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipfWorkload, Master
     return load, steady(MasterStore.build(load.master(), tmp_path_factory.mktemp("zipf") / "store", key="key"))
 
 
-def plan_of(store: MasterStore, stream: pa.Schema, on: str = "key", how: str = "left", columns: Any = None) -> JoinPlan:
-    return JoinPlan.make(stream, store.schema, store.codec, on, how, columns)
+def plan_of(
+    store: MasterStore, stream: pa.Schema, on: str = "key", how: str = "left", columns: Any = None
+) -> LookupPlan:
+    return LookupPlan.make(stream, store.schema, store.codec, on, how, columns)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

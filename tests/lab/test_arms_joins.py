@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from semistream.errors import BenchmarkError
 from semistream_lab import suites
 from semistream_lab.arms_joins import ARMS, run
 from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import Grid
 from semistream_lab.report import write_report
 from semistream_lab.results import Results, check_agreement

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from semistream.commands.main import app
-from semistream.commands.needs import PIPELINE
 from semistream.errors import SemistreamError
-from semistream_lab.needs import need_for
+from semistream_lab.needs import PIPELINE, need_for
 from semistream_lab.suites import Settings, cells
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from semistream.errors import BenchmarkError
 from semistream_lab.cells import Cell
 from semistream_lab.data_pipeline import SALE, SalesData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.pipeline_bench import PipelineSettings
 from semistream_lab.report import make_page
 from semistream_lab.report_pipeline import targets

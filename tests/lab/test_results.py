@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from semistream.errors import BenchmarkError
 from semistream_lab.cells import Cell
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.results import Results, check_agreement, disagreements, grouped
 from semistream_lab.suites import missing
 from tests.lab.samples import core_cell, result, spark_cell, written

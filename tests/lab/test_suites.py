@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from semistream.errors import ArgumentError, BenchmarkError
+from semistream.errors import ArgumentError
 from semistream_lab import suites, targets
 from semistream_lab.cells import Cell
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import AXES, Grid
 from semistream_lab.results import Results
 from semistream_lab.suites import Settings

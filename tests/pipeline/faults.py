@@ -15,8 +15,9 @@ from semistream import MasterStore
 from semistream.pipeline import batch, held, ledger
 from semistream.pipeline.batch import Batches
 from semistream.pipeline.decision import Decision
+from semistream.pipeline.layout import Layout
 from semistream.pipeline.ledger import Ledger
-from semistream.pipeline.shape import Shape
+from semistream.pipeline.masters import Masters, find_newest
 from semistream.warehouse import delta_tables
 from semistream.warehouse import marks as _marks
 from semistream.warehouse.delta_log import open_table
@@ -63,7 +64,7 @@ def no_ledger_check(patch: Patch) -> None:
         self._path(kind, number).unlink(missing_ok=True)
         keep(self, kind, number, decision)
 
-    def run(self: Batches, frame: DataFrame, job: batch.Job, *, again: str = "", share: float = 1.0) -> Decision:
+    def run(self: Batches, frame: DataFrame, job: batch.BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         decision = self._decide(frame, job, self.clock(), again, share)
         self.ledger.decide(job.kind, job.number, decision)
         self.carry_out(decision)
@@ -84,13 +85,14 @@ def equality_instead_of_at_least(patch: Patch) -> None:
 
 def no_pin(patch: Patch) -> None:
     """A batch reads whatever version is the newest when it gets to it."""
-    frame = Shape.frame
+    apply_steps = Layout.apply_steps
 
-    def newest(self: Shape, rows: DataFrame, versions: dict[str, int], *rest: Any) -> DataFrame:
-        there = replace(self, stores={})  # those that were opened as they were pinned
-        return frame(there, rows, versions | self.newest_versions(None), *rest)
+    def newest(self: Layout, rows: DataFrame, masters: Masters, *rest: Any) -> DataFrame:
+        versions = {name: one.number for name, one in find_newest(self.lookups, None).items()}
+        there = replace(masters, stores={}, versions=masters.versions | versions)  # not as they were pinned
+        return apply_steps(self, rows, there, *rest)
 
-    patch(Shape, "frame", newest)
+    patch(Layout, "apply_steps", newest)
 
 
 def misses_never_dropped(patch: Patch) -> None:
@@ -141,7 +143,7 @@ def swallowed_exception(patch: Patch) -> None:
     """A batch that fails returns as if it had not, and Spark counts it as done."""
     run = Batches.run
 
-    def quiet(self: Batches, frame: DataFrame, job: batch.Job, **more: Any) -> Decision:
+    def quiet(self: Batches, frame: DataFrame, job: batch.BatchId, **more: Any) -> Decision:
         with suppress(CrashError):
             return run(self, frame, job, **more)
         last = self.ledger.newest()

@@ -21,7 +21,7 @@ from semistream.pipeline.status import at_work, status_of
 from semistream.pipeline.stopping import reason, stopped
 from semistream.warehouse import SinkError
 from semistream.warehouse.contract import BatchWrites
-from semistream.warehouse.parquet import ParquetWarehouse
+from semistream.warehouse.delta_tables import DeltaWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse
 from tests.pipeline.shop import Shop, products, sale
 from tests.warehouse.postgres_server import PASSWORD
@@ -125,7 +125,7 @@ class TestReason:
             assert str(found) == f"sales stopped: {words}"
 
 
-class _Watched(ParquetWarehouse):
+class _Watched(DeltaWarehouse):
     """Looks at the status while a batch is at work."""
 
     def commit(self, batch: BatchWrites) -> bool:
@@ -169,7 +169,7 @@ def test_rows_sent_again(shop: Shop, spark: object) -> None:
         return Pipeline(
             source("json", shop.incoming, schema={"sale_id": "bigint", "product": "string"}),
             [lookup(shop.products, on={"product": "id"}, on_miss="redirect"), compute(share=expression)],
-            ParquetWarehouse(shop.root / "warehouse"),
+            DeltaWarehouse(shop.root / "warehouse"),
             table="sales",
             state=shop.root / "state",
         )

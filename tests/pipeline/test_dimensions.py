@@ -11,9 +11,10 @@ import pytest
 from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import assign_keys
 from semistream.pipeline import columns as names
-from semistream.pipeline.dimensions import mirror, resolved
-from semistream.pipeline.shape import Mirrored, Shape
+from semistream.pipeline.dimensions import Mirrored, mirror, resolve
+from semistream.pipeline.layout import Layout, Schemas
 from semistream.warehouse import DeltaWarehouse, StagedFile
+from semistream.warehouse.contract import Limits
 
 CUSTOMER, STATUS = names.asked_column(0, 0), names.status_column(0)
 
@@ -29,17 +30,26 @@ def customers(tmp_path: Path) -> Path:
     return tmp_path / "customers"
 
 
-def shape(customers: Path, taken: dict[str, str]) -> Shape:
-    kinds = {"id": pa.int64(), "customer_sk": pa.int64()}
-    return Shape(
+def layout(customers: Path) -> Layout:
+    return Layout(
         table="sales",
         steps=(assign_keys(customers, on="customer", infer_members=True, unknown_key=-7),),
-        shares={},
+        memory={},
         original=["id", "customer"],
+        required=(),
+        max_bad_rate=0.01,
+        tasks=2,
+        driver_memory=16_000_000,
         dimensions=(Mirrored("customers", customers),),
-        facts=pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]),
-        taken=taken,
+        relief=None,
+        limits=Limits(),
     )
+
+
+def schemas(taken: dict[str, str]) -> Schemas:
+    kinds = {"id": pa.int64(), "customer_sk": pa.int64()}
+    facts = pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()])
+    return Schemas({"sales": facts}, taken, hidden={})
 
 
 def unresolved(directory: Path, taken: dict[str, str], rows: list[tuple[int, str | None, int | None]]) -> StagedFile:
@@ -56,7 +66,7 @@ def unresolved(directory: Path, taken: dict[str, str], rows: list[tuple[int, str
 
 def test_members_are_made_once(customers: Path, tmp_path: Path) -> None:
     taken = {"id": "id", "customer_sk": "customer_sk"}
-    made = shape(customers, taken)
+    made = layout(customers)
     place = tmp_path / "sales"
     place.mkdir()
     files = [
@@ -64,7 +74,7 @@ def test_members_are_made_once(customers: Path, tmp_path: Path) -> None:
         unresolved(tmp_path, taken, [(5, "b", None)]),
     ]
     for _ in range(3):  # killed before the decision, and begun again
-        finished, versions = resolved(made, files, place, "sales-b000000000-fact")
+        finished, versions = resolve(made, schemas(taken), files, place, "sales-b000000000-fact")
         found = {row["id"]: row["customer_sk"] for file in finished for row in pq.read_table(file.path).to_pylist()}
         assert found == {1: 2, 2: -7, 3: 1, 4: 99, 5: 2}
         assert all(Path(file.path).name.startswith("sales-b000000000-fact-") for file in finished)
@@ -82,7 +92,7 @@ def test_the_key_is_selected_twice_or_not_at_all(customers: Path, tmp_path: Path
     place = tmp_path / "sales"
     place.mkdir()
     file = unresolved(tmp_path, taken, [(1, "b", None), (2, "old", 99)])
-    [finished], _ = resolved(shape(customers, taken), [file], place, "x")
+    [finished], _ = resolve(layout(customers), schemas(taken), [file], place, "x")
     rows = sorted(pq.read_table(finished.path).to_pylist(), key=lambda row: row["id"])
     wanted = [{"id": 1, "customer_sk": 1, "again": 1}, {"id": 2, "customer_sk": 99, "again": 99}]
     assert rows == [{name: row[name] for name in taken} for row in wanted]

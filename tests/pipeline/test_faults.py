@@ -18,7 +18,7 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SemistreamError, UnmatchedRowError
 from semistream.pipeline import Decision, Pipeline, lookup, source
-from semistream.warehouse import ForeignCheckpointError, ParquetWarehouse, PostgresWarehouse
+from semistream.warehouse import ForeignCheckpointError, PostgresWarehouse
 from tests.pipeline.faults import CrashError, at, crash
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 
@@ -263,11 +263,8 @@ def test_a_full_disk(shop: Shop, spark: SparkSession) -> None:
     model.agrees(shop.warehouse(), run(shop, spark).totals)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.long), "postgres"])
-def test_other_warehouses(kind: str, shop: Shop, spark: SparkSession, request: pytest.FixtureRequest) -> None:
-    def sink() -> Any:
-        if kind == "parquet":
-            return ParquetWarehouse(shop.root / "warehouse")
+def test_postgres(shop: Shop, spark: SparkSession, request: pytest.FixtureRequest) -> None:
+    def sink() -> PostgresWarehouse:
         address = request.getfixturevalue("postgres")
         return PostgresWarehouse(address, staging=shop.root / "staging", schema=shop.root.name)
 

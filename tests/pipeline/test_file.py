@@ -10,7 +10,11 @@ import pytest
 
 from semistream.commands import main as cli
 from semistream.pipeline import PipelineFileError, load
-from semistream.pipeline.steps import Compute, Deduplicate, Keep, Lookup, Select
+from semistream.pipeline.steps.compute import Compute
+from semistream.pipeline.steps.deduplicate import Deduplicate
+from semistream.pipeline.steps.keep import Keep
+from semistream.pipeline.steps.lookup import Lookup
+from semistream.pipeline.steps.select import Select
 from tests.pipeline.shop import Shop
 
 FILE = """\
@@ -103,7 +107,7 @@ WRONG = [
     ('revenue = "quantity * price"', 'price = "quantity * price"', 26, "there is a column 'price' already"),
     ('assign_keys = "stores/customers"', 'assign_keys = "stores/products"', 29, "imension"),
     ('select = ["sale_id", ', 'select = ["sales_id", ', 34, "there is no column 'sales_id' here"),
-    ('delta = "warehouse"', 'oracle = "warehouse"', 36, "the sink is one of delta, postgres, parquet"),
+    ('delta = "warehouse"', 'oracle = "warehouse"', 36, "the sink is one of delta, postgres"),
     ('table = "sales"', "", 37, "the sink needs a table"),
     ('on_miss = "hold"', 'on_mis = "hold"', 19, "(did you mean 'on_miss'?)"),
     ('on_miss = "hold"', 'on_miss = "held"', 19, "(did you mean 'hold'?)"),
@@ -132,7 +136,7 @@ source.format = "json"
 source . path = "incoming"
 source.schema.sale_id = "bigint"
 source.schema.product = "string"
-sink."parquet" = "warehouse"
+sink."delta" = "warehouse"
 sink.table = "sales"
 shed.strategy = "keep_w"
 
@@ -152,7 +156,7 @@ compute.double = "sale_id * 2"
         ('source.format = "json"', 'source.format = "jsn"', 2, "choose one of"),
         ('source . path = "incoming"', 'source . path = "nowhere"', 3, "is no directory"),
         ('"bigint"', '"bgint"', 4, "unknown type"),
-        ('sink."parquet" =', 'sink."parket" =', 6, "the sink is one of"),
+        ('sink."delta" =', 'sink."dolta" =', 6, "the sink is one of"),
         ('sink.table = "sales"', 'sink.tabel = "sales"', 7, "has no setting 'tabel'"),
         ('shed.strategy = "keep_w"', 'shed.strategy = "all"', 8, "strategy="),
         ('compute.double = "sale_id * 2"', 'compute.double = "sale * 2"', 14, "no column 'sale'"),

@@ -16,29 +16,32 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.errors import StateError
-from semistream.pipeline.decision import Read, Segment
-from semistream.pipeline.held import EXPIRED, SINCE, TIME, Held, Released, key_column, new_segment
-from semistream.pipeline.steps import Lookup, lookup
+from semistream.pipeline import held
+from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
+from semistream.pipeline.decision import HeldFile, Read
+from semistream.pipeline.held import Held, Released, new_held_file
+from semistream.pipeline.steps.lookup import Lookup, lookup
 
 COLUMNS = ["sale", "product"]
+MEMORY = 16_000_000
 
 
 def segment(
     directory: Path, name: str, rows: list[tuple[int, str | None]], since: float = 100.0, master: str = "products"
-) -> Segment:
+) -> HeldFile:
     """A file of held rows (sale, product), as a task writes it."""
     products = pa.array([product for _, product in rows], pa.string())
     table = pa.table(
         {
             "sale": [sale for sale, _ in rows],
             "product": products,
-            key_column(0): products,
+            held_key(0): products,
             SINCE: pa.array([since] * len(rows), pa.float64()),
         }
     )
     path = directory / f"{name}.parquet"
     pq.write_table(table, path, write_page_checksum=True)
-    return new_segment(master, str(path), len(rows), path.stat().st_size)
+    return new_held_file(master, str(path), len(rows), path.stat().st_size)
 
 
 def products(names: list[str]) -> pa.Table:
@@ -52,7 +55,7 @@ def released(found: Released) -> dict[int, bool]:
     return {row["sale"]: row[EXPIRED] for row in rows}
 
 
-def waiting(segments: tuple[Segment, ...]) -> set[int]:
+def waiting(segments: tuple[HeldFile, ...]) -> set[int]:
     found = [row["sale"] for one in segments for row in pq.read_table(one.path).to_pylist()]
     assert len(found) == len(set(found)) == sum(one.rows for one in segments)
     return set(found)
@@ -66,8 +69,8 @@ class Shelf:
         self.store = MasterStore.build(products(["a"]), root / "products", key="id")
         self.lookup: Lookup = lookup(root / "products", on={"product": "id"}, on_miss="hold", **options)
 
-    def release(self, segments: list[Segment], before: Read | int | None, now: float = 100.0) -> Released:
-        held = Held(segments, [self.lookup], COLUMNS)
+    def release(self, segments: list[HeldFile], before: Read | int | None, now: float = 100.0) -> Released:
+        held = Held(segments, [self.lookup], COLUMNS, MEMORY)
         before = Read(self.store.manifest.store_id, before) if isinstance(before, int) else before
         known = {} if before is None else {"products": before}
         return held.release({"products": self.store}, known, now, self.root)
@@ -89,6 +92,26 @@ class TestRelease:
         assert rows[1] in found.left  # a file that nobody leaves stays as it is
         again = shelf.release(list(found.left), shelf.store.version)
         assert (again.rows, again.left) == (0, found.left)
+
+    def test_more_rows_than_fit_are_read_in_pieces(self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = [segment(shelf.root, "x", [(n, f"{n:0500}") for n in range(6000)])]
+        before = Read.of(shelf.store)
+        store = shelf.store.upsert(products([f"{n:0500}" for n in range(0, 6000, 1000)]))
+        sizes = []
+        arrived = held._arrived
+
+        def measured(table: pa.Table, *rest: Any) -> Any:
+            sizes.append(table.nbytes)
+            return arrived(table, *rest)
+
+        monkeypatch.setattr(held, "_arrived", measured)
+        found = Held(rows, [shelf.lookup], COLUMNS, 4_000_000).release(
+            {"products": store}, {"products": before}, 100.0, shelf.root
+        )
+        assert released(found) == dict.fromkeys(range(0, 6000, 1000), False)
+        assert waiting(found.left) == set(range(6000)) - set(range(0, 6000, 1000))
+        assert len(sizes) > 8
+        assert max(sizes) <= 2 * 4_000_000 // held.PIECES
 
     def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
         rows = segment(shelf.root, "x", [(1, "b")])
@@ -115,7 +138,7 @@ class TestRelease:
         shutil.rmtree(shelf.store.path)
         shelf.store = MasterStore.build(products(["b"]), shelf.store.path, key="id")
         assert before.number == shelf.store.version
-        assert Held(rows, [shelf.lookup], COLUMNS).due(
+        assert Held(rows, [shelf.lookup], COLUMNS, MEMORY).due(
             {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
         )
         assert released(shelf.release(rows, before)) == {1: False}
@@ -141,17 +164,19 @@ class TestRelease:
             {
                 "sale": [1, 2],
                 "product": ["b", "b"],
-                key_column(0): ["b", "b"],
-                TIME: pa.array([day[3], day[20]], pa.timestamp("us")),
+                held_key(0): ["b", "b"],
+                HELD_TIME: pa.array([day[3], day[20]], pa.timestamp("us")),
                 SINCE: [100.0, 100.0],
             }
         )
         pq.write_table(table, tmp_path / "x.parquet")
-        rows = new_segment("products", str(tmp_path / "x.parquet"), 2, 10)
+        rows = new_held_file("products", str(tmp_path / "x.parquet"), 2, 10)
         late = store.upsert(
             pa.Table.from_pylist([{"id": "b", "price": 2.0, "valid_from": day[15], "valid_to": None}], history)
         )
-        found = Held([rows], [step], COLUMNS).release({"products": late}, {"products": Read.of(store)}, 100.0, tmp_path)
+        found = Held([rows], [step], COLUMNS, MEMORY).release(
+            {"products": late}, {"products": Read.of(store)}, 100.0, tmp_path
+        )
         assert released(found) == {2: False}
         assert waiting(found.left) == {1}
 
@@ -159,7 +184,7 @@ class TestRelease:
 class TestBounds:
     def test_time_is_up(self, shelf: Shelf) -> None:
         rows = [segment(shelf.root, "x", [(1, "b")], since=100.0), segment(shelf.root, "y", [(2, "b")], since=200.0)]
-        held = Held(rows, [shelf.lookup], COLUMNS)
+        held = Held(rows, [shelf.lookup], COLUMNS, MEMORY)
         version = {"products": Read.of(shelf.store)}
         assert not held.due(version, version, 3600.0)
         assert held.due(version, version, 3800.0)
@@ -193,7 +218,7 @@ class TestBounds:
         rows = segment(shelf.root, "x", [(1, "b")])
         before = Read.of(shelf.store)
         store = shelf.store.upsert(products(["b"]))
-        found = Held([rows], [shelf.lookup], ["sale", "product", "colour"]).release(
+        found = Held([rows], [shelf.lookup], ["sale", "product", "colour"], MEMORY).release(
             {"products": store}, {"products": before}, 100.0, shelf.root
         )
         assert pq.read_table(found.files[0]).column_names == ["sale", "product", SINCE, EXPIRED]
@@ -238,7 +263,7 @@ def test_against_a_dict(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         shelf = Shelf(Path(name), hold_for="1 hour")
         present, now, number = {"a"}, 100.0, 0
-        segments: list[Segment] = []
+        segments: list[HeldFile] = []
         model: dict[int, tuple[str | None, float]] = {}
         before = shelf.store.version
         for kind, what in steps:

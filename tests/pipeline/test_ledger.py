@@ -14,7 +14,7 @@ import pytest
 
 from semistream.errors import SemistreamError, StateError
 from semistream.pipeline import ledger as module
-from semistream.pipeline.decision import COUNTS, Decision, Read, Segment
+from semistream.pipeline.decision import COUNTS, Decision, HeldFile, Read
 from semistream.pipeline.ledger import Ledger
 from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.warehouse.contract import BatchWrites, StagedFile, Write
@@ -34,7 +34,7 @@ def decision(
         "counts": dict.fromkeys(COUNTS, number),
         "lookups": {"products": {"matched": 3, "unmatched": 1}},
         "totals": dict.fromkeys(COUNTS, 10 * number),
-        "held": (Segment("products", str(held / f"{number}.parquet"), 2, 900, 17.25),),
+        "held": (HeldFile("products", str(held / f"{number}.parquet"), 2, 900, 17.25),),
         "seen": (str(held / f"keys-{number}.parquet"),),
         "dimensions": {"customers": 2},
         "seconds": 0.125,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semistream import MasterStore
+from semistream.durable import checksum
 from semistream.errors import StateError
 from semistream.pipeline import Decision, source
 from semistream.pipeline.ledger import Ledger
-from semistream.stores.paged.manifest import checksum
 from semistream.warehouse import StaleWriterError
 from tests.pipeline.shop import SALE, Model, Row, Shop, products, sale
 

@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 from semistream import MasterStore
 from semistream.errors import MemoryBudgetError
 from semistream.pipeline import compute, keep, lookup
-from semistream.pipeline import order as module
-from semistream.pipeline.order import Asked, Share, divide, ordered
-from semistream.pipeline.steps import Lookup, Step
+from semistream.pipeline import memory as module
+from semistream.pipeline.memory import Allotment, Claim, divide
+from semistream.pipeline.order import arrange
+from semistream.pipeline.steps.contract import Step
+from semistream.pipeline.steps.lookup import Lookup
 
 MB = 1 << 20
 UNITS = module._UNITS
 
 
 @dataclass(frozen=True)
-class Curve(Asked):
+class Curve(Claim):
     """A lookup whose times are given: by units of memory."""
 
     times: tuple[float, ...] = field(default=())
@@ -74,8 +76,8 @@ def names(steps: list[Step]) -> list[str]:
     return [step.name if isinstance(step, Lookup) else type(step).__name__.lower() for step in steps]
 
 
-def shares(**seconds: float) -> dict[str, Share]:
-    return {name: Share(MB, value, "cachejoin") for name, value in seconds.items()}
+def shares(**seconds: float) -> dict[str, Allotment]:
+    return {name: Allotment(MB, value, "cachejoin") for name, value in seconds.items()}
 
 
 class TestOrder:
@@ -87,9 +89,9 @@ class TestOrder:
             lookup(stores["d"], on={"x": "id"}, on_miss="drop"),
         ]
         cost = shares(a=3.0, b=1.0, c=2.0, d=1.0)
-        assert names(ordered(steps, cost, {})) == ["d", "c", "b", "a"]
+        assert names(arrange(steps, cost, {})) == ["d", "c", "b", "a"]
         # c lets half of its rows go, d only one in a thousand: 2 / 0.5 before 1 / 0.001
-        assert names(ordered(steps, cost, {"c": 0.5, "d": 0.999})) == ["c", "d", "b", "a"]
+        assert names(arrange(steps, cost, {"c": 0.5, "d": 0.999})) == ["c", "d", "b", "a"]
 
     def test_the_rule_for_filters_is_the_best_order(self, stores: dict[str, Path]) -> None:
         chance = random.Random(7)
@@ -105,14 +107,14 @@ class TestOrder:
                     left *= passing[name]
                 return time
 
-            found = names(ordered(steps, cost, passing))
+            found = names(arrange(steps, cost, passing))
             assert total(found) == pytest.approx(min(map(total, itertools.permutations(stores))))
 
     def test_cost_never_decides_what_becomes_of_a_row(self, stores: dict[str, Path]) -> None:
         kinds = ["hold", "drop", "redirect", "fail"]
         for order in itertools.permutations(range(4)):
             steps = [lookup(stores[name], on={"x": "id"}, on_miss=kinds[order[n]]) for n, name in enumerate(stores)]
-            found = ordered(steps, shares(a=1.0, b=2.0, c=3.0, d=4.0), {})
+            found = arrange(steps, shares(a=1.0, b=2.0, c=3.0, d=4.0), {})
             assert [one.on_miss for one in found if isinstance(one, Lookup)] == ["fail", "redirect", "drop", "hold"]
 
     def test_null_keys_are_quarantined_before_a_row_can_be_put_elsewhere(self, stores: dict[str, Path]) -> None:
@@ -120,7 +122,7 @@ class TestOrder:
             lookup(stores["a"], on={"x": "id"}, on_miss="redirect"),
             lookup(stores["b"], on={"y": "id"}, on_miss="redirect", on_null="quarantine"),
         ]
-        assert names(ordered(steps, shares(a=1.0, b=100.0), {})) == ["b", "a"]
+        assert names(arrange(steps, shares(a=1.0, b=100.0), {})) == ["b", "a"]
 
     def test_other_steps_stay_where_they_are(self, stores: dict[str, Path]) -> None:
         steps: list[Step] = [
@@ -130,7 +132,7 @@ class TestOrder:
             lookup(stores["c"], on={"z": "id"}),
             compute(w="1"),
         ]
-        found = names(ordered(steps, shares(a=9.0, b=5.0, c=1.0), {}))
+        found = names(arrange(steps, shares(a=9.0, b=5.0, c=1.0), {}))
         assert found == ["a", "keep", "c", "b", "compute"]
 
     def test_a_lookup_comes_after_the_one_whose_column_it_needs(self, stores: dict[str, Path]) -> None:
@@ -138,12 +140,12 @@ class TestOrder:
             lookup(stores["a"], on={"x": "id"}, rename={"of_a": "link"}),
             lookup(stores["b"], on={"link": "id"}, on_miss="drop"),
         ]
-        assert names(ordered(steps, shares(a=9.0, b=1.0), {})) == ["a", "b"]
+        assert names(arrange(steps, shares(a=9.0, b=1.0), {})) == ["a", "b"]
 
 
 def test_memory_by_name(tmp_path: Path) -> None:
     store = MasterStore.build(pa.table({"id": range(2000), "text": ["x" * 20] * 2000}), tmp_path / "s", key="id")
-    asked = [Asked("one", store, None, memory="8MB"), Asked("two", store, None)]
+    asked = [Claim("one", store, None, memory="8MB"), Claim("two", store, None)]
     found = divide(asked, 40 * MB, 2)
     assert found["one"].memory_bytes == 8_000_000 or found["one"].memory_bytes == 8 * MB
     assert 0 < found["two"].memory_bytes <= 40 * MB - found["one"].memory_bytes
@@ -159,5 +161,5 @@ def test_what_grows_gets_room_to_grow(tmp_path: Path) -> None:
         pa.table({"id": range(50_000), "text": ["x" * 40] * 50_000}), tmp_path / "large", key="id"
     )
     empty = MasterStore.build(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "empty", key="id")
-    shares = divide([Asked("large", large, None), Asked("empty", empty, (), grows=True)], 64_000_000, 2)
+    shares = divide([Claim("large", large, None), Claim("empty", empty, (), grows=True)], 64_000_000, 2)
     assert shares["empty"].memory_bytes >= 64_000_000 // 8

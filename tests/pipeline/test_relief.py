@@ -90,7 +90,7 @@ class TestChoosing:
         return spark.range(0, 1000, 1, 2).selectExpr("id", "id % 10 AS product")
 
     def chosen(self, frame: Any, relief: Relief, share: float = 0.3) -> list[Any]:
-        made = relief.begun(frame, share, {"products": 1}, (7, 1), 1.0)
+        made = relief.mark(frame, share, {"products": 1}, (7, 1), 1.0)
         return list(made.filter(f"NOT {TOO_MANY}").collect())
 
     @pytest.fixture
@@ -127,8 +127,8 @@ class TestChoosing:
             assert made == pytest.approx(1300, rel=0.15)
 
     def test_nothing_is_too_much(self, frame: Any, relief: Any) -> None:
-        assert relief("keep_w").begun(frame, 1.0, {}, (), 1.0).columns == frame.columns
-        assert relief("sample_w").begun(frame, 1.0, {}, (), 1.0).first()["_weight"] == 1.0
+        assert relief("keep_w").mark(frame, 1.0, {}, (), 1.0).columns == frame.columns
+        assert relief("sample_w").mark(frame, 1.0, {}, (), 1.0).first()["_weight"] == 1.0
 
 
 def streamed(pipeline: Pipeline, spark: SparkSession, rows: int) -> Decision:

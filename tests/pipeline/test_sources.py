@@ -12,7 +12,7 @@ from semistream.pipeline import Pipeline, compute, source
 from semistream.pipeline.checks import check_steps
 from semistream.pipeline.file import load
 from semistream.pipeline.sources import FILES, FORMATS
-from semistream.warehouse.parquet import ParquetWarehouse
+from semistream.warehouse.delta_tables import DeltaWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def test_a_schema_that_nobody_would_use(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=rf"schema= .*parquet, csv, json only.*format='{kind}'"):
         source(kind, schema={"product": "string"})
     (tmp_path / "p.toml").write_text(
-        'state = "state"\nsink = { parquet = "w", table = "t" }\n'
+        'state = "state"\nsink = { delta = "w", table = "t" }\n'
         f'[source]\nformat = "{kind}"\nschema = {{ product = "string" }}\n'
     )
     with pytest.raises(ArgumentError, match=r"line 5: .*schema="):
@@ -64,7 +64,7 @@ def test_records_that_cannot_be_read(kind: str, tmp_path: Path, spark: SparkSess
     incoming = tmp_path / "incoming"
     incoming.mkdir()
     (incoming / f"0.{kind}").write_text(BROKEN[kind])
-    sink = ParquetWarehouse(tmp_path / "warehouse")
+    sink = DeltaWarehouse(tmp_path / "warehouse")
     schema = {"id": "bigint", "name": "string", "price": "double"}
     done = Pipeline(
         source(kind, incoming, schema=schema), [], sink, table="t", state=tmp_path / "state", max_bad_rate=1.0

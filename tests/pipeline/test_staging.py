@@ -45,7 +45,6 @@ def stage(directory: Path, *, identity: str | None = None, unresolved: bool = Fa
         statuses={"products": "_ss_status0"},
         unresolved=("products",) if unresolved else (),
         identity=identity,
-        names=tuple(SCHEMA.names),
     )
 
 
@@ -65,7 +64,7 @@ def row(number: int, route: str | None = None, status: bool | None = True, n: in
 
 
 def written(made: Stage, rows: list[dict[str, Any]]) -> Staged:
-    lines = [line for batch in made.function()(batches(rows)) for line in batch.to_pylist()]
+    lines = [line for batch in made.function(SCHEMA.names)(batches(rows)) for line in batch.to_pylist()]
     return Staged.of(lines)
 
 
@@ -125,7 +124,7 @@ def test_nothing_is_left_of_a_task_that_fails(tmp_path: Path) -> None:
         raise ConnectionError("the stream broke off")
 
     with pytest.raises(ConnectionError):
-        list(stage(tmp_path).function()(broken()))
+        list(stage(tmp_path).function(SCHEMA.names)(broken()))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

@@ -12,10 +12,9 @@ import pytest
 from semistream import MasterStore
 from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import Pipeline, assign_keys, compute, lookup, select, source
-from semistream.pipeline.steps import Step
+from semistream.pipeline.steps.contract import Step
 from semistream.warehouse.contract import Warehouse
 from semistream.warehouse.delta_tables import DeltaWarehouse
-from semistream.warehouse.parquet import ParquetWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse
 
 if TYPE_CHECKING:
@@ -45,14 +44,14 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"day": "+10000-01-01"}, "day is outside of the years 1 to 9999"),
     ({"text": "a\0b"}, "text holds a NUL character"),
 ]
-KINDS = ("delta", "postgres", "parquet")
+KINDS = ("delta", "postgres")
 
 
 def opened(kind: str, root: Path, request: pytest.FixtureRequest) -> Warehouse:
     if kind == "postgres":
         address = request.getfixturevalue("postgres")
         return PostgresWarehouse(address, staging=root / "staging", schema=root.name)
-    return DeltaWarehouse(root / "warehouse") if kind == "delta" else ParquetWarehouse(root / "warehouse")
+    return DeltaWarehouse(root / "warehouse")
 
 
 def run(root: Path, spark: SparkSession, sink: Warehouse, steps: list[Step], lines: list[Any]) -> dict[str, int]:

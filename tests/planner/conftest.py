@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady
@@ -21,9 +21,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 
 @pytest.fixture(scope="session")
-def question(store: MasterStore) -> JoinPlan:
+def question(store: MasterStore) -> LookupPlan:
     schema = ZipfWorkload(ROWS).stream(0, 1).schema
-    return JoinPlan.make(schema, store.schema, store.codec, "key", "left", ["surrogate", "price", "vendor"])
+    return LookupPlan.make(schema, store.schema, store.codec, "key", "left", ["surrogate", "price", "vendor"])
 
 
 @pytest.fixture(autouse=True)

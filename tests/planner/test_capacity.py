@@ -13,14 +13,14 @@ import pytest
 from semistream.commands import main as cli
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins.contract import Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.capacity import expected, least_memory, skew_of, stream_schema
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.planner.conftest import ROWS
 
 
-def test_least_memory_is_the_reverse_of_rate(store: MasterStore, question: JoinPlan) -> None:
+def test_least_memory_is_the_reverse_of_rate(store: MasterStore, question: LookupPlan) -> None:
     sizes = []
     for rate in (200_000, 500_000, 1_000_000):
         found = least_memory(store, question, rate, Profile())
@@ -31,14 +31,14 @@ def test_least_memory_is_the_reverse_of_rate(store: MasterStore, question: JoinP
     assert sizes == sorted(sizes)
 
 
-def test_a_rate_beyond_a_core(store: MasterStore, question: JoinPlan) -> None:
+def test_a_rate_beyond_a_core(store: MasterStore, question: LookupPlan) -> None:
     with pytest.raises(MemoryBudgetError, match=r"more than a core reaches .* at least \d+ cores"):
         least_memory(store, question, 1e9, Profile())
     with pytest.raises(ArgumentError, match="rate=0 must be more than 0"):
         least_memory(store, question, 0, Profile())
 
 
-def test_enough_memory_holds_the_master(store: MasterStore, question: JoinPlan) -> None:
+def test_enough_memory_holds_the_master(store: MasterStore, question: LookupPlan) -> None:
     assert expected(store, question, 10 * store.bytes, Profile()).choice.join.name == "reference"
     assert expected(store, question, store.bytes // 10, Profile()).choice.join.name == "sweep"
 
@@ -149,7 +149,7 @@ def test_tune(
     assert code == 0
     assert "threshold None" in said
     for arguments, message in (
-        (("hybrid",), "join='hybrid' has nothing to tune; choose one of 'mesh'"),
+        (("hybrid",), "JOIN 'hybrid' has nothing to tune; choose one of 'mesh'"),
         (("sscj", "--rate", 5), "--rate is for mesh"),
         (("sscj", "--measure"), "a measurement needs a stream; give --sample"),
         (("mesh", "--plot", picture), "only tuned_xhybrid has"),

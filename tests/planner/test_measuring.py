@@ -8,7 +8,7 @@ from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import Feed, Limits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -25,7 +25,7 @@ def fed(join: Join, store: MasterStore, rows: int, warm: int = ROWS) -> Feed:
     return feed
 
 
-def test_whole_rounds(store: MasterStore, question: JoinPlan) -> None:
+def test_whole_rounds(store: MasterStore, question: LookupPlan) -> None:
     join = SweepJoin(store, question, Budget(store.bytes // 10), SweepSettings(wait_seconds=1e9))
     feed = fed(join, store, 3 * ROWS)
     begin, end = feed.moments[0], feed.moments[-1]
@@ -35,7 +35,7 @@ def test_whole_rounds(store: MasterStore, question: JoinPlan) -> None:
     assert feed.figures()["rows"] == end.rows - begin.rows
 
 
-def test_no_rounds(store: MasterStore, question: JoinPlan) -> None:
+def test_no_rounds(store: MasterStore, question: LookupPlan) -> None:
     feed = fed(JOINS["inl"](store, question, Budget(store.bytes // 10)), store, 8_000, 4_000)
     assert (feed.moments[0].rows, feed.moments[-1].rows) == (4_000, 12_000)
     assert [one.rows for one in feed.moments] == list(range(4_000, 12_001, 1_000))  # eight segments

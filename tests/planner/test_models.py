@@ -14,7 +14,7 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Profile
 from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.join import SweepSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -26,7 +26,7 @@ RANKED = ["optimised_xhybrid", "xhybrid"]
 ROWS = 60_000
 
 
-def measured(name: str, store: MasterStore, question: JoinPlan, load: ZipfWorkload, memory: int) -> Any:
+def measured(name: str, store: MasterStore, question: LookupPlan, load: ZipfWorkload, memory: int) -> Any:
     """A run that is long enough to be steady, in rows, not in seconds."""
     kind: Any = JOINS[name]
     # Without its deadline: a busy machine must not make a sweep come early.
@@ -42,7 +42,7 @@ def measured(name: str, store: MasterStore, question: JoinPlan, load: ZipfWorklo
 
 @pytest.mark.parametrize("skew", [pytest.param(0.0, marks=pytest.mark.long), 1.0])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] if n in SLOW else []) for n in COUNTED])
-def test_tuples_a_page(name: str, skew: float, store: MasterStore, question: JoinPlan) -> None:
+def test_tuples_a_page(name: str, skew: float, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS, skew=skew), memory)
     said = JOINS[name].predict(store.facts, question, memory, Profile(skew))
@@ -51,7 +51,7 @@ def test_tuples_a_page(name: str, skew: float, store: MasterStore, question: Joi
 
 
 @pytest.mark.parametrize("name", ["tuned_xhybrid", *(pytest.param(name, marks=pytest.mark.long) for name in RANKED)])
-def test_keys_in_order_of_popularity(name: str, store: MasterStore, question: JoinPlan) -> None:
+def test_keys_in_order_of_popularity(name: str, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS, shuffled=False), memory)
     said = JOINS[name].predict(store.facts, question, memory, Profile(1.0, ranked=True))
@@ -59,7 +59,7 @@ def test_keys_in_order_of_popularity(name: str, store: MasterStore, question: Jo
 
 
 @pytest.mark.parametrize("name", ["sscj", "moij", "sweep"])
-def test_hits(name: str, store: MasterStore, question: JoinPlan) -> None:
+def test_hits(name: str, store: MasterStore, question: LookupPlan) -> None:
     memory = int(store.bytes * 0.15)
     seen = measured(name, store, question, ZipfWorkload(ROWS), memory)
     assert JOINS[name].predict(store.facts, question, memory, Profile()).hit_ratio == pytest.approx(
@@ -68,7 +68,7 @@ def test_hits(name: str, store: MasterStore, question: JoinPlan) -> None:
 
 
 @pytest.mark.parametrize("name", JOINS)
-def test_predictions_are_possible(name: str, store: MasterStore, question: JoinPlan) -> None:
+def test_predictions_are_possible(name: str, store: MasterStore, question: LookupPlan) -> None:
     """Also with the least memory; and from a twentieth of the master on, more memory never reads more."""
     least = JOINS[name].least_bytes(store.facts, question)
     sizes = [least, 2 * least, *(max(least, int(store.bytes * share)) for share in (0.05, 0.1, 0.2, 0.4))]

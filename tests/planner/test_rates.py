@@ -10,7 +10,7 @@ import pytest
 from semistream.errors import CalibrationError
 from semistream.joins import JOINS
 from semistream.joins.contract import Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import choose_algorithm
 from semistream.planner.calibration import calibrate
 from semistream.planner.machine import fingerprint
@@ -18,7 +18,7 @@ from semistream.planner.rates import Costs, current_costs, default_costs, key_ki
 from semistream.stores import MasterStore
 
 
-def test_figures_come_with_semistream(store: MasterStore, question: JoinPlan) -> None:
+def test_figures_come_with_semistream(store: MasterStore, question: LookupPlan) -> None:
     costs = default_costs()
     assert set(costs.joins) == set(JOINS)
     for name, kind in JOINS.items():
@@ -50,7 +50,7 @@ def test_calibrate_save_load(no_calibration: Path, tmp_path: Path, monkeypatch: 
     assert current_costs() == Costs.load(no_calibration) == costs
 
 
-def test_another_machine_is_refused(no_calibration: Path, store: MasterStore, question: JoinPlan) -> None:
+def test_another_machine_is_refused(no_calibration: Path, store: MasterStore, question: LookupPlan) -> None:
     costs = default_costs()
     elsewhere = {**fingerprint(), "id": "elsewhere", "cpu": "Other 9000", "cores": 64}
     Costs(elsewhere, costs.joins).save(no_calibration)

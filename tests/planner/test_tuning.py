@@ -15,7 +15,7 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Profile
 from semistream.joins.papers.amesh import AmeshSettings
 from semistream.joins.papers.mesh import MeshSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import default_costs
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -23,7 +23,7 @@ from semistream_lab.tuning import FollowRate, least_memory_for_mesh, tune
 from tests.planner.conftest import ROWS
 
 
-def test_mesh_has_a_best_buffer(store: MasterStore, question: JoinPlan) -> None:
+def test_mesh_has_a_best_buffer(store: MasterStore, question: LookupPlan) -> None:
     """Neither the smallest buffer, which pays for every request, nor the largest, which leaves no slots."""
     memory = store.bytes // 10
     tried = tune("mesh", store, question, memory, Profile())
@@ -35,7 +35,7 @@ def test_mesh_has_a_best_buffer(store: MasterStore, question: JoinPlan) -> None:
     assert used.buffer_share == best
 
 
-def test_least_memory_for_mesh(store: MasterStore, question: JoinPlan) -> None:
+def test_least_memory_for_mesh(store: MasterStore, question: LookupPlan) -> None:
     sizes = []
     for rate in (20_000, 100_000, 200_000):
         memory, settings = least_memory_for_mesh(store, question, rate)
@@ -47,7 +47,7 @@ def test_least_memory_for_mesh(store: MasterStore, question: JoinPlan) -> None:
         least_memory_for_mesh(store, question, 1e10)
 
 
-def test_tuned_by_measurement(store: MasterStore, question: JoinPlan) -> None:
+def test_tuned_by_measurement(store: MasterStore, question: LookupPlan) -> None:
     load = ZipfWorkload(ROWS)
 
     def stream() -> Iterator[pa.RecordBatch]:
@@ -74,7 +74,7 @@ class Clock:
         return self.now
 
 
-def test_amesh_follows_the_rate(store: MasterStore, question: JoinPlan) -> None:
+def test_amesh_follows_the_rate(store: MasterStore, question: LookupPlan) -> None:
     """Arrivals become four times as many: so do the tuples of a step; the result stays exact."""
     kind: Any = JOINS["amesh"]
     probe = kind(store, question, Budget(store.bytes // 5))

@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 
 from semistream import MasterStore, Shed
+from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, CorruptStoreError, SchemaError, SheddingError
 from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.spark import Metrics, enrich, explain
-from semistream.spark.pins import create_once, read_once
 from semistream.spark.shedding import pinned_share
 from semistream.warehouse import DeltaSink, query_of, reconcile
 from tests.spark.streams import add_file, build, fails, frame, gather, keys, master_table, run, stream, wait_until

@@ -112,7 +112,7 @@ def test_rows_come_at_their_rate(sources: SparkSession) -> None:
     """Against a clock of the test: what Spark asks for, and when."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-    from semistream.errors import OffsetError
+    from semistream_lab.errors import OffsetError
     from semistream_lab.spark.generated import Generated
     from semistream_lab.spark.generated_sources import ZipfSource
     from semistream_lab.spark.generated_stream import StreamReader

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.durable import create_once
 from semistream.errors import CorruptStoreError, StoreNotFoundError
 from semistream.spark import Metrics, enrich
-from semistream.spark.pins import create_once, pinned_version
+from semistream.spark.pins import pinned_version
 from semistream.stores.paged.manifest import Manifest
 from tests.spark.streams import (
     SMALL,

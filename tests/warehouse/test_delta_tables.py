@@ -122,10 +122,10 @@ def test_a_mirror_leaves_other_files_alone(place: Place) -> None:
     warehouse = place.open()
     for version in range(3):
         codes = range(version * 100, version * 100 + 100)
-        warehouse.mirror("d", ["code"], pa.table({"code": codes, "name": ["old"] * 100}), None, version)
+        warehouse.mirror("d", ["code"], pa.table({"code": codes, "name": ["old"] * 100}), version)
     path = Path(place.root) / "d"
     before = set(DeltaTable(path).file_uris())
-    warehouse.mirror("d", ["code"], pa.table({"code": [150], "name": ["new"]}), None, 3)
+    warehouse.mirror("d", ["code"], pa.table({"code": [150], "name": ["new"]}), 3)
     assert len(before & set(DeltaTable(path).file_uris())) >= 2
     assert DeltaTable(path).count() == 300
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 from semistream.warehouse import (
     BatchWrites,
     DeltaWarehouse,
-    ParquetWarehouse,
     PostgresWarehouse,
     Warehouse,
     Write,
@@ -26,7 +25,7 @@ from semistream.warehouse import (
 )
 from tests.waiting import PATIENCE
 
-KINDS = ("delta", "postgres", "parquet")
+KINDS = ("delta", "postgres")
 ROOT = Path(__file__).parents[2]
 QUERY = "0b7f61f3-d9f5-4942-945a-e7a65429d651"
 OTHER = "7c1de9a0-52f6-4f6b-8f0e-3f6d2d0c9b11"
@@ -48,7 +47,7 @@ if "commit" in what:
     warehouse.commit(BatchWrites.from_json(what["commit"]))
 else:
     rows = pa.Table.from_pylist(what["rows"], decode_schema(what["schema"]))
-    warehouse.mirror(what["table"], what["key"], rows, None, what["version"])
+    warehouse.mirror(what["table"], what["key"], rows, what["version"])
 """
 
 
@@ -64,8 +63,6 @@ class Place:
     def open(self, **options: Any) -> Warehouse:
         if self.kind == "delta":
             return DeltaWarehouse(self.root, **options)
-        if self.kind == "parquet":
-            return ParquetWarehouse(self.root, **options)
         return PostgresWarehouse(self.address, staging=Path(self.root), schema=self.name, **options)
 
     def killed(self, point: str, what: dict[str, Any]) -> None:

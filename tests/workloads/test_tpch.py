@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from semistream.errors import ArgumentError, GeneratorError
+from semistream.errors import ArgumentError
+from semistream_lab.errors import GeneratorError
 from semistream_lab.workloads import tpch_tables
 from semistream_lab.workloads.tpch import TpchWorkload
 from semistream_lab.workloads.tpch_tables import Table, make_table
@@ -55,7 +56,7 @@ def test_it_is_made_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(tpch_tables, "PROGRAM", "no-such-program")
     assert TpchWorkload(place, 0.01).stream(5, 5).equals(load.stream(5, 5))
-    with pytest.raises(GeneratorError, match=r"pip install 'semistream\[tpch\]'"):
+    with pytest.raises(GeneratorError, match=r"pip install 'semistream-lab\[tpch\]'"):
         TpchWorkload(place, 0.02).prepare()
 
 

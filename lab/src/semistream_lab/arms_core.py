@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from semistream.errors import BenchmarkError
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.checks import Checksum
 from semistream_lab.data import BenchData, warm_page_cache
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemorySampler, give_back_memory
 
 STATELESS_WARMUP = 3

@@ -13,19 +13,19 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.errors import BenchmarkError
 from semistream.joins import JOINS
 from semistream.joins.papers.moij import MoijSettings
 from semistream.joins.papers.pcsrj import PcsrjSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.sweep.join import SweepSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import Feed, Limits, waits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.arms_core import checksum_of, load_code
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemorySampler, give_back_memory
 from semistream_lab.predicting import predicted
 
@@ -53,7 +53,7 @@ class Setting:
     kind: Any
     settings: Any
     store: MasterStore
-    plan: JoinPlan
+    plan: LookupPlan
 
     @staticmethod
     def of(cell: Cell, store: MasterStore, stream: pa.Schema, on: Any, columns: list[str] | None) -> Setting:
@@ -66,7 +66,7 @@ class Setting:
         share = params.get("buffer_share")
         if share is not None and hasattr(kind.settings_type, "buffer_share"):  # inl has no buffer to share
             settings = kind.settings_type(buffer_share=share)
-        plan = JoinPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
+        plan = LookupPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
         return Setting(kind, settings, store, plan)
 
     def join(self, budget: Budget) -> Any:

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from semistream.budget import parse_bytes
-from semistream.errors import BenchmarkError
 from semistream.pipeline import Decision, Pipeline, Source, Step, compute, lookup, select, source
 from semistream.stores import MasterStore
 from semistream_lab.cells import Cell
 from semistream_lab.data import FILES_A_BATCH, BenchData, warm_page_cache
 from semistream_lab.data_pipeline import ADDED, KEYS, REVENUE, SALE, TABLE, SalesData, batch_name
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemoryCurve
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Job:
     def look(self) -> None:
         """Raise what stopped the stream, if something did."""
         assert self._running is not None
-        if self._running.error is not None or not self._running.query.isActive:
+        if self._running.error is not None or not self._running.is_active:
             self._running.wait(10.0)
             raise BenchmarkError("the stream ended before its time")
 

@@ -25,9 +25,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semistream.errors import BenchmarkError
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BUCKETS, FILES_A_BATCH, BenchData, Stream, warm_page_cache
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemorySampler
 from semistream_lab.spark_joins import ARMS, load_code
 

@@ -165,7 +165,7 @@ def joins(
 
     [cyan]semistream bench joins --sizes 1000000 --memory 10% --skews 1 --layouts shuffled --arms sscj,moij,sweep[/]
     """
-    from semistream.errors import SettingError
+    from semistream_lab.errors import SettingError
     from semistream_lab.suites import GRIDS
 
     try:
@@ -197,7 +197,7 @@ def joins(
 @bench.command()
 def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
     """Make report.html from results.jsonl again."""
-    from semistream.errors import SettingError
+    from semistream_lab.errors import SettingError
     from semistream_lab.report import write_report
 
     if not (directory / "results.jsonl").exists():
@@ -279,7 +279,7 @@ def plan(
 
 
 def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
-    from semistream.errors import SettingError
+    from semistream_lab.errors import SettingError
 
     try:
         return tuple(int(part.replace("_", "")) for part in listed(text))

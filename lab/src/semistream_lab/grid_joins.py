@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from semistream.errors import SettingError, choose
+from semistream.errors import choose
+from semistream_lab.errors import SettingError
 
 LAYOUTS = ("shuffled", "sorted")
 AXES = ("rows", "memory", "skew", "layout")

@@ -105,7 +105,7 @@ def run(
 @lab.command()
 def report(out: Out = None) -> None:
     """Make lab.html, its pictures as PNG and summary.md from the results again."""
-    from semistream.errors import SettingError
+    from semistream_lab.errors import SettingError
     from semistream_lab.papers.page import write_page
     from semistream_lab.papers.summary import write_summary
 

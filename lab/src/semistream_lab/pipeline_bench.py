@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.errors import SettingError
 from semistream_lab.cells import Cell
 from semistream_lab.commands import Data, Quick, Repetitions
+from semistream_lab.errors import SettingError
 
 ARMS = ("semistream", "spark")
 _QUICKLY = "10000000; with --quick 200000"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.commands.needs import need
+from semistream_lab.needs import need
 
 OURS, OTHERS, BOUND = "#0b6e99", "#9aa5ad", "#d7dde1"
 

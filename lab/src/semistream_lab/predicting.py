@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from semistream.joins.contract import Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import current_costs
 
 
 def predicted(
-    kind: Any, settings: Any, store: Any, plan: JoinPlan, memory_bytes: int, params: dict[str, Any]
+    kind: Any, settings: Any, store: Any, plan: LookupPlan, memory_bytes: int, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Counts by the model, and the rate that follows from this machine's calibration; None where nothing is read."""
     stream = Profile(skew=params["skew"], ranked=params.get("layout") == "sorted")

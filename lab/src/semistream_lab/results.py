@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import BenchmarkError
 from semistream_lab.cells import PLACE, Cell
+from semistream_lab.errors import BenchmarkError
 
 Result = dict[str, Any]
 # Student's t for 95 %, by degrees of freedom from 1; above ten the last serves, which is a little wide.

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from semistream.errors import BenchmarkError
 from semistream_lab.arms_pipeline import Job, linked
 from semistream_lab.cells import Cell
 from semistream_lab.data_pipeline import SalesData, batch_name
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemoryCurve
 
 if TYPE_CHECKING:

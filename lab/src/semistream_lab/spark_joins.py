@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.errors import BenchmarkError
 from semistream.stats import Stats
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BUCKETS, BenchData
+from semistream_lab.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from semistream.commands.environment import environment
-from semistream.errors import BenchmarkError, SettingError, choose
+from semistream.errors import choose
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
+from semistream_lab.environment import environment
+from semistream_lab.errors import BenchmarkError, SettingError
 from semistream_lab.grid_joins import Grid
 from semistream_lab.results import Results, cell_of, check_agreement
 from semistream_lab.targets import NATIVE

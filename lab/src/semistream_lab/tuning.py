@@ -23,11 +23,10 @@ from semistream.joins.contract import Profile
 from semistream.joins.papers.mesh import MeshJoin, MeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 
-Measure = Callable[[Any], Iterator[pa.RecordBatch]]
 _BUFFERS = tuple(float(share) for share in np.geomspace(0.0005, 0.5, 25))
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
 _CACHES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -69,7 +68,7 @@ def thresholds(share: float) -> list[SscjSettings]:
 def tune(
     name: str,
     store: Any,
-    plan: JoinPlan,
+    plan: LookupPlan,
     memory_bytes: int,
     profile: Profile,
     *,
@@ -96,7 +95,7 @@ def tune(
 
 
 def least_memory_for_mesh(
-    store: Any, plan: JoinPlan, rate: float, costs: Costs | None = None
+    store: Any, plan: LookupPlan, rate: float, costs: Costs | None = None
 ) -> tuple[int, MeshSettings]:
     """MESHJOIN's second objective: the least memory, and its buffer, with which it reaches a rate."""
     costs = costs or current_costs()

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import columns_of, last_of_each
-from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.changes.rows import OP, Changes, Reject
 from semistream.errors import ArgumentError
 from semistream.stores import MasterStore
@@ -97,7 +97,7 @@ def apply_changes(
             properties=token_property(token),
         )
 
-    published = merged(publish(opened, change))
+    published = publish(opened, change)
     return Applied(published, done.inserted, done.updated, done.deleted, done.rejects, done.applied)
 
 

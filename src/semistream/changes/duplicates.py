@@ -16,6 +16,7 @@ The keys lie in a store, not in memory: what is kept in memory is bounded, howev
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow as pa
 from semistream.budget import parse_bytes
 from semistream.changes.applying import present
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
@@ -112,16 +113,31 @@ class SeenKeys:
                 return newest
             new = asked.filter(pa.array(~present(newest, asked)))
             added = new.num_rows
+            if token is None and not added:
+                return newest
             return newest.apply(new if added else None, properties=token_property(token))
 
         self.store = self._kept_small(publish(self.store, change))
         return added
 
+    def add_pieces(self, pieces: Iterable[pa.Table], token: Token) -> int:
+        """The same for keys that come in pieces, a version each: the last one says by the ``token`` that all are there.
+
+        Whoever does it again after a half finds those that are there, and adds the others.
+        """
+        if was_applied(self.store.latest(), token):
+            return 0
+        added, last = 0, None
+        for piece in pieces:
+            added += 0 if last is None else self.add(last)
+            last = piece
+        return added + (0 if last is None else self.add(last, token))
+
     def _kept_small(self, store: MasterStore) -> MasterStore:
         """Updates list their keys in memory; when they take too much of it, they become part of the base."""
         listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
         if listed <= self.memory_bytes // 4:
-            return merged(store)
+            return store
         try:
             compacted = store.compact(self.memory_bytes)
         except ConcurrentWriteError:

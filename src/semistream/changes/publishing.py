@@ -46,11 +46,3 @@ def publish(store: MasterStore, change: Callable[[MasterStore], MasterStore], at
                 raise
             time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # so that two writers fall out of step
     raise ArgumentError(f"attempts={attempts} must be at least 1")
-
-
-def merged(store: MasterStore, at_most: int = 8) -> MasterStore:
-    """Fold small updates now and then; when another writer was first, it is up to him."""
-    try:
-        return store.merge_deltas(at_most)
-    except ConcurrentWriteError:
-        return store.latest()

@@ -26,6 +26,14 @@ app = Commands()
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, not written to
 _LITTLE = 64 << 20
+_PACKAGES = (
+    ("pyarrow", "", ""),
+    ("numpy", "", ""),
+    ("numba", "", ""),
+    ("pyspark", "spark", "for enrich and pipelines"),
+    ("pandas", "spark", "for enrich and pipelines"),
+    ("deltalake", "delta", "for Delta tables"),
+)
 _SPARK_SECONDS = 180
 _SESSION = """
 import os, sys
@@ -69,16 +77,8 @@ def _machine() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    found = environment.package_versions()
-    for name, role, what in (
-        ("pyarrow", "", ""),
-        ("numpy", "", ""),
-        ("numba", "", ""),
-        ("pyspark", "spark", "for enrich and pipelines"),
-        ("pandas", "spark", "for enrich and pipelines"),
-        ("deltalake", "delta", "for Delta tables"),
-        ("duckdb", "bench", "for bench core"),
-    ):
+    found = environment.package_versions(name for name, _, _ in _PACKAGES)
+    for name, role, what in _PACKAGES:
         if name in found:
             yield Check("good", name, found[name])
         elif role:

@@ -29,7 +29,7 @@ EXAMPLES = """[bold]Examples[/]
 
 [cyan]semistream plan --master products --rate 200000[/]
 
-[cyan]semistream bench core --quick[/]
+[cyan]semistream run sales.toml[/]
 
 [bold]Exit codes[/]
 

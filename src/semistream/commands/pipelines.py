@@ -78,10 +78,9 @@ def status(file: File) -> None:
     from semistream.commands.terminal import show_table
     from semistream.pipeline.file import load
     from semistream.pipeline.status import status_of
-    from semistream.pipeline.steps import Lookup
 
     pipeline = load(file)
-    stores = {step.name: step.store for step in pipeline.steps if isinstance(step, Lookup)}
+    stores = {one.name: one.store for step in pipeline.steps for one in step.lookups}
     found = status_of(pipeline.state, pipeline.name, stores)
     show_table(pipeline.name, [], [list(line) for line in found.lines()])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from semistream.joins.contract import Profile
-    from semistream.lookup.bind import JoinPlan
+    from semistream.lookup.bind import LookupPlan
     from semistream.planner.capacity import Capacity
     from semistream.stores import MasterStore
 
@@ -128,10 +128,10 @@ def question_of(
     row_bytes: int,
     *,
     ranked: bool,
-) -> tuple[MasterStore, JoinPlan, Profile]:
+) -> tuple[MasterStore, LookupPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.joins.contract import Profile
-    from semistream.lookup.bind import JoinPlan
+    from semistream.lookup.bind import LookupPlan
     from semistream.planner.capacity import skew_of, stream_schema
     from semistream.stores import MasterStore
 
@@ -144,7 +144,7 @@ def question_of(
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
     wanted = None if columns is None else list(listed(columns))
-    question = JoinPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
+    question = LookupPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
     if skew is None and sample is not None:
         import numpy as np
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, merged, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.changes.rows import OP, TIME, Changes
 from semistream.dimensions.shape import (
     DIMENSION,
@@ -154,7 +154,7 @@ class Dimension:
             members, work = infer(newest, self.shape, asked)
             return _written(newest, work, None)
 
-        self.store = merged(publish(self.store, change))
+        self.store = publish(self.store, change)
         times = None if as_of is None else table.column(as_of).combine_chunks()
         found = surrogates(self.store, self.shape, columns, members, times)
         return table.append_column(self.shape.surrogate, found)
@@ -197,7 +197,7 @@ class Dimension:
                 work = overwrite(newest, self.shape, found.rows)
             return _written(newest, work, token)
 
-        self.store = merged(publish(self.store, change))
+        self.store = publish(self.store, change)
         counts = asdict(work.counts) if applied else {}
         return DimensionChange(**counts, version=self.store.version, applied=applied, rejects=found.rejects)
 

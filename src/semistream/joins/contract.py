@@ -15,7 +15,7 @@ from semistream.stores.contract import Ability, Store, StoreFacts, check_abiliti
 
 if TYPE_CHECKING:
     from semistream.budget import Budget
-    from semistream.lookup.bind import JoinPlan
+    from semistream.lookup.bind import LookupPlan
 
 
 class Front(Protocol):
@@ -57,7 +57,7 @@ class Join(ABC):
     takes_conditions: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         if settings is not None and (self.settings_type is None or not isinstance(settings, self.settings_type)):
             takes = f"a {self.settings_type.__name__}" if self.settings_type else "none"
             raise ArgumentError(f"settings={settings!r} do not suit algorithm {self.name!r}, which takes {takes}")
@@ -100,7 +100,7 @@ class Join(ABC):
 
     @classmethod
     @abstractmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """The smallest budget this algorithm works in, for one row at a time."""
 
     @classmethod
@@ -108,7 +108,7 @@ class Join(ABC):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import FanOutError
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def matching(
-    plan: JoinPlan, stream: pa.RecordBatch, left: Indices, before: Mask, column: Callable[[str], pa.Array]
+    plan: LookupPlan, stream: pa.RecordBatch, left: Indices, before: Mask, column: Callable[[str], pa.Array]
 ) -> Mask:
     """Which of the pairs count; ``column`` gives the master's column beside ``stream.take(left)``.
 
@@ -39,7 +39,7 @@ def matching(
     return keep if plan.multiple == "all" else _firsts(plan, stream, left, before, keep)
 
 
-def _firsts(plan: JoinPlan, stream: pa.RecordBatch, left: Indices, before: Mask, keep: Mask) -> Mask:
+def _firsts(plan: LookupPlan, stream: pa.RecordBatch, left: Indices, before: Mask, keep: Mask) -> Mask:
     kept = np.flatnonzero(keep)
     of = left[kept]
     new = np.ones(len(of), np.bool_)
@@ -52,7 +52,7 @@ def _firsts(plan: JoinPlan, stream: pa.RecordBatch, left: Indices, before: Mask,
     return result
 
 
-def _several(plan: JoinPlan, stream: pa.RecordBatch, row: int) -> str:
+def _several(plan: LookupPlan, stream: pa.RecordBatch, row: int) -> str:
     asked = ", ".join(f"{name}={stream.column(name)[row].as_py()!r}" for name in plan.asked)
     rows = "rows of this key" if plan.as_of is None else f"versions of this key with {plan.as_of}"
     return (

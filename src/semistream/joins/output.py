@@ -11,7 +11,7 @@ import pyarrow as pa
 from semistream.errors import InvariantError
 from semistream.joins.matching import matching
 from semistream.keys import Codes
-from semistream.lookup.bind import MATCHED, UNMATCHED, JoinPlan
+from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
 from semistream.rows import Addresses, RowLayout
 from semistream.stats import Stats
 
@@ -23,7 +23,7 @@ class Output:
     """Builds the batches that leave a join and counts what became of each stream row."""
 
     def __init__(
-        self, plan: JoinPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS, *, unique: bool = False
+        self, plan: LookupPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS, *, unique: bool = False
     ) -> None:
         """``unique`` says that the master has at most one row per key, so that no stream row can have several."""
         self.plan = plan

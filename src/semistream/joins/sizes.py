@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from semistream.joins.window import stream_row_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection, RowLayout
 from semistream.stores.contract import StoreFacts
 
 
-def projected(facts: StoreFacts, plan: JoinPlan) -> RowLayout:
+def projected(facts: StoreFacts, plan: LookupPlan) -> RowLayout:
     """The layout of the rows as a join needs them."""
     return Projection(facts.layout, plan.needed).target
 
@@ -19,7 +19,7 @@ def text_bytes(facts: StoreFacts, layout: RowLayout) -> float:
     return facts.text_bytes * texts / max(1, of_store)
 
 
-def output_row_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a row of output takes while it is made, with a copy of the master's row."""
     layout = projected(facts, plan)
     text = 0.0 if layout.fixed else facts.text_bytes

@@ -19,7 +19,7 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.matching import Indices, Mask, matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch
@@ -37,7 +37,7 @@ class ReferenceJoin(Join):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         *,
@@ -156,7 +156,7 @@ class ReferenceJoin(Join):
         return self._sample[:5]
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         target = Projection(facts.layout, plan.needed).target
         text = facts.text_bytes if not target.fixed else 0.0
@@ -167,7 +167,7 @@ class ReferenceJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

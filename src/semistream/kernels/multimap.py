@@ -14,7 +14,6 @@ from semistream.kernels.jit import inline, kernel
 
 # Fields of the state.
 FREE_SLOTS, FREE_KEYS, QUEUE_HEAD, QUEUE_TAIL = 0, 1, 2, 3
-STATE_FIELDS = 4
 # Columns of ``keys`` (int32): places of a key entry.
 FIRST, LAST, COUNT, NEXT, BEFORE, AFTER = 0, 1, 2, 3, 4, 5
 KEY_FIELDS = 6

@@ -1,4 +1,4 @@
-"""Where both schemas meet: a lookup checked against a stream and a master (`JoinPlan`).
+"""Where both schemas meet: a lookup checked against a stream and a master (`LookupPlan`).
 
 A batch is an Arrow record batch of the stream, the master is a store, a key is one or several columns, a page is what
 one read of the store returns, the window is where stream rows wait, the cache is where master rows stay.
@@ -44,7 +44,7 @@ def key_mapping(on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class JoinPlan:
+class LookupPlan:
     """One join, checked against both schemas: what comes in, what goes out, which master columns are needed."""
 
     stream: pa.Schema
@@ -78,7 +78,7 @@ class JoinPlan:
         as_of: AsOf | None = None,
         multiple: str = "all",
         status: str | None = None,
-    ) -> JoinPlan:
+    ) -> LookupPlan:
         """Check everything that can be checked before the first row; Spark does not tell "a" from "A".
 
         The join is on the key (``on``), or on a ``condition`` of its own.
@@ -122,7 +122,7 @@ class JoinPlan:
         if how in ("semi", "anti"):
             chosen = []
         names = _output_names(stream, chosen, suffix, folded)
-        plan = JoinPlan(
+        plan = LookupPlan(
             stream,
             master,
             codec,

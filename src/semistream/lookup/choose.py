@@ -11,7 +11,7 @@ from functools import cached_property
 from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Prediction, Profile
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
 from semistream.stores.contract import Store
 
@@ -29,7 +29,7 @@ class Choice:
     join: type[Join]
     reason: str
     store: Store
-    plan: JoinPlan
+    plan: LookupPlan
     memory_bytes: int
     profile: Profile
     costs: Costs | None = None
@@ -50,7 +50,7 @@ class Choice:
 def choose_algorithm(
     algorithm: str,
     store: Store,
-    plan: JoinPlan,
+    plan: LookupPlan,
     memory_bytes: int,
     *,
     copies: int = 1,
@@ -109,11 +109,11 @@ def _costs() -> Costs:
         return default_costs()
 
 
-def _suits(kind: type[Join], plan: JoinPlan) -> bool:
+def _suits(kind: type[Join], plan: LookupPlan) -> bool:
     return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
 
 
-def _check_memory(kind: type[Join], store: Store, plan: JoinPlan, memory_bytes: int, copies: int) -> None:
+def _check_memory(kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
     least = kind.least_bytes(store.facts, plan) * copies
     if least > memory_bytes:
         raise MemoryBudgetError(

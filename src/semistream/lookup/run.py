@@ -27,7 +27,7 @@ from semistream.budget import Budget, parse_bytes
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.conditions import Condition
 from semistream.joins.contract import Join
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import choose_algorithm
 from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, in_memory, paced
 from semistream.shedding import Shed
@@ -87,7 +87,7 @@ def make_join(
         _check_shed(checked(shed), how, condition)
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
-    plan = JoinPlan.make(
+    plan = LookupPlan.make(
         schema,
         opened.schema,
         opened.codec,

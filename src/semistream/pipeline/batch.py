@@ -17,19 +17,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
+from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
-from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read, Segment
-from semistream.pipeline.dimensions import check_mirror, mirror, resolved
-from semistream.pipeline.held import Held, Released, new_segment, read_rows
+from semistream.pipeline.crossing import costs_of
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
+from semistream.pipeline.dimensions import check_mirror, mirror, resolve
+from semistream.pipeline.held import PIECES, Held, Released, new_held_file, read_pieces
+from semistream.pipeline.layout import Layout, Schemas
 from semistream.pipeline.ledger import Ledger
-from semistream.pipeline.shape import Shape
+from semistream.pipeline.masters import Masters, find_newest
+from semistream.pipeline.routes import choose_columns, make_stage
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.stores import MasterStore
-from semistream.stores.paged.manifest import Manifest, sync_directory
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StaleWriterError
 from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write
 
@@ -42,7 +44,7 @@ BATCHES, SIDE = "batches", "side"
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchId:
     """A batch of Spark's, or work beside it, with a number of its own."""
 
     kind: str
@@ -66,13 +68,15 @@ class Batches:
 
     def __init__(
         self,
-        shape: Shape,
+        layout: Layout,
+        schemas: Schemas,
         ledger: Ledger,
         warehouse: Warehouse,
         seen: SeenKeys | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.shape = shape
+        self.layout = layout
+        self.schemas = schemas
         self.ledger = ledger
         self.warehouse = warehouse
         self.seen = seen
@@ -80,119 +84,120 @@ class Batches:
         self._stores: dict[str, MasterStore] = {}
         self._mirrored: dict[str, Read] = {}  # dimensions as they were when it was checked that their tables can follow
 
-    def run(self, frame: DataFrame, job: Job, *, again: str = "", share: float = 1.0) -> Decision:
+    def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
 
         Rows that come ``again`` are "retried" (all that were unmatched) or "reconciled" (all that were shed).
         """
-        decision = self.ledger.decided(job.kind, job.number)
+        decision = self.ledger.decided(batch.kind, batch.number)
         if decision is None:
-            self.ledger.check_not_moved(job.kind, job.number)
-            decision = self._decide(frame, job, self.clock(), again, share)
+            self.ledger.check_not_moved(batch.kind, batch.number)
+            decision = self._decide(frame, batch, self.clock(), again, share)
             self._check_possible(decision)
-            self.ledger.decide(job.kind, job.number, decision)
+            self.ledger.decide(batch.kind, batch.number, decision)
             if not self.carry_out(decision):
-                self.ledger.withdraw(job.kind, job.number)  # nothing of it was written
+                self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
                 raise StaleWriterError(
-                    f"batch {job.number} of {job.app!r} was in {self.warehouse.describe()} already when this driver "
-                    "had decided it: another copy of the state works on the same tables. Stop one of the two"
+                    f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this "
+                    "driver had decided it: another copy of the state works on the same tables. Stop one of the two"
                 )
         else:
             self.carry_out(decision)
-        shutil.rmtree(self.ledger.root / "staging" / job.label, ignore_errors=True)
+        shutil.rmtree(self.ledger.root / "staging" / batch.label, ignore_errors=True)
         return decision
+
+    def held(self, last: Decision | None) -> Held:
+        """The rows that wait, as the last decision left them."""
+        layout = self.layout
+        return Held(last.held if last else (), layout.lookups, layout.carried, layout.driver_memory)
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
-    def _decide(self, frame: DataFrame, job: Job, started: float, again: str, share: float) -> Decision:
+    def _decide(self, frame: DataFrame, batch: BatchId, started: float, again: str, share: float) -> Decision:
         began = time.monotonic()
-        masters = self.ledger.pin(job.kind, job.number, self.shape.newest(self.seen))
-        versions = {name: one.number for name, one in masters.items()}
+        layout = self.layout
+        pinned = self.ledger.pin(batch.kind, batch.number, find_newest(layout.lookups, self.seen))
         reach("after_pin")
         before = self.ledger.newest()
-        staging = self.ledger.staging(job.label)
-        held = Held(before.held if before else (), self.shape.lookups, self.shape.carried)
-        stores = self._opened(masters, job)
-        released = held.release(stores, before.read if before else {}, started, staging)
-        shape = self.shape.reading(stores)
-        begun = shape.begun(frame, versions, share, (uuid.UUID(job.query).int, job.number), again)
-        rows_in, staged = self._compute(begun, frame, shape, job, versions, released, started)
+        staging = self.ledger.staging(batch.label)
+        masters = self._open(pinned, batch)
+        released = self.held(before).release(masters.stores, before.read if before else {}, started, staging)
+        seeds = (uuid.UUID(batch.query).int, batch.number)
+        rows = layout.prepare_rows(frame, masters.versions, share, seeds, again)
+        rows_in, staged = self._compute(rows, frame, batch, masters, released, started)
         reach("after_staging")
         staged.look()
         came = {**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}
         counts = _counts(came, staged)
         try:
-            self._check(job, counts, staged)
+            self._check(batch, counts, staged)
         except (UnmatchedRowError, MatchRateError):
-            self.ledger.unpin(job.kind, job.number)  # it is the master that has to be mended
+            self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
         facts = list(staged.files.get(FACT, []))
         dimensions: dict[str, int] = {}
         if UNRESOLVED in staged.files:
-            more, dimensions = resolved(
-                self.shape, staged.files[UNRESOLVED], self.warehouse.place(self.shape.table), f"{job.prefix}-{FACT}"
-            )
+            place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{FACT}"
+            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix)
             facts += more
         segments = list(released.left)
         for route, files in staged.files.items():
             if route.startswith(f"{names.HELD}:"):
                 master = route.partition(":")[2]
-                segments += [new_segment(master, *self._keep(file)) for file in files]
-        segments = [self._kept_segment(segment) for segment in segments]
+                segments += [new_held_file(master, *self._keep(file)) for file in files]
+        segments = [self._kept_file(segment) for segment in segments]
         seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
         writes = self._writes(facts, staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
             sync_directory(directory)
         return Decision(
-            writes=BatchWrites(job.app, job.query, job.number, writes),
-            masters=versions,
+            writes=BatchWrites(batch.app, batch.query, batch.number, writes),
+            masters=masters.versions,
             counts=counts,
             lookups=staged.lookups,
             totals=self._totals(before, counts),
             held=tuple(segments),
             seen=seen,
-            dimensions={**self.shape.mirrored_versions(), **dimensions},
+            dimensions={**{one.table: one.newest for one in layout.dimensions}, **dimensions},
             seconds=time.monotonic() - began,  # the clock may be set back meanwhile
             started_at=started,
             decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
-            stores={name: one.store for name, one in masters.items()},
+            stores={name: one.store for name, one in pinned.items()},
         )
 
     def _check_possible(self, decision: Decision) -> None:
         """Refuse a decision that could not be carried out, while nothing depends on it."""
-        for one in self.shape.dimensions:
+        for one in self.layout.dimensions:
             newest = Read.of(Manifest.load(one.store))
             if self._mirrored.get(one.table) != newest:
                 check_mirror(self.warehouse, one)
                 self._mirrored[one.table] = newest
         self.warehouse.ready(decision.writes)
 
-    def _opened(self, masters: dict[str, Read], job: Job) -> dict[str, MasterStore]:
+    def _open(self, pinned: dict[str, Read], batch: BatchId) -> Masters:
         """The masters at these versions. One that has not changed stays open: its index need not be read again."""
-        for one in self.shape.lookups:
-            wanted = masters[one.name]
+        for one in self.layout.lookups:
+            wanted = pinned[one.name]
             if Manifest.load(one.store, wanted.number).store_id != wanted.store:
                 raise StateError(
-                    f"batch {job.number} was begun with version {wanted.number} of {one.store}, which has been removed "
-                    "and built again since: the batch cannot give the same rows. Restore the store, or delete "
-                    f"{self.ledger.pin_path(job.number)} to begin the batch again with the new one"
+                    f"batch {batch.number} was begun with version {wanted.number} of {one.store}, which has been "
+                    "removed and built again since: the batch cannot give the same rows. Restore the store, or delete "
+                    f"{self.ledger.pin_path(batch.number)} to begin the batch again with the new one"
                 )
             if one.name not in self._stores or Read.of(self._stores[one.name]) != wanted:
                 self._stores.pop(one.name, None)  # first, so that both are never in memory
                 self._stores[one.name] = MasterStore.open(one.store, wanted.number)
-        return dict(self._stores)
+        return Masters(
+            versions={name: one.number for name, one in pinned.items()},
+            seen=None if self.seen is None else self.seen.store.path,
+            stores=dict(self._stores),
+            many=any(one.multiple == "all" and not self._stores[one.name].unique for one in self.layout.lookups),
+        )
 
     def _compute(
-        self,
-        frame: DataFrame,
-        source: DataFrame,
-        shape: Shape,
-        job: Job,
-        versions: dict[str, int],
-        released: Released,
-        started: float,
+        self, frame: DataFrame, source: DataFrame, batch: BatchId, masters: Masters, released: Released, started: float
     ) -> tuple[int, Staged]:
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
@@ -203,55 +208,58 @@ class Batches:
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)
-        computed, stage = shape.computed(frame, versions, self.ledger, self.warehouse, job, started)
-        lines = computed.mapInArrow(stage.function(), SUMMARY).collect()
+        staging = self.ledger.staging(batch.label)
+        frame = self.layout.apply_steps(frame, masters, self.schemas.taken.values(), staging)
+        stage = make_stage(self.layout, self.schemas, self.warehouse, batch, str(staging), started, many=masters.many)
+        frame = choose_columns(frame, stage, self.layout)
+        lines = frame.mapInArrow(stage.function(frame.columns), SUMMARY).collect()
         try:
             rows = int(seen.get["rows"])
         except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
             rows = source.count()
         staged = Staged.of(lines)
-        for name, cost in shape.costs(self.ledger.staging(job.label)).items():
+        for name, cost in costs_of(self.layout.numbered, staging).items():
             staged.lookups[name] |= cost
         return rows, staged
 
-    def _check(self, job: Job, counts: dict[str, int], staged: Staged) -> None:
+    def _check(self, batch: BatchId, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""
         failed = staged.counts.get(names.FAILED, 0)
         if failed:
             some = "; ".join(staged.samples.get(names.FAILED, []))
             raise UnmatchedRowError(
-                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {job.number} have no match "
+                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {batch.number} have no match "
                 f"({some}). Nothing is written. Add the missing rows to the master, or choose another on_miss"
             )
         bad, rows = counts["quarantined"], counts["rows_in"]
-        if rows and bad / rows > self.shape.max_bad_rate and bad > 0:
+        if rows and bad / rows > self.layout.max_bad_rate and bad > 0:
             some = "; ".join(staged.samples.get(names.QUARANTINE, []))
             raise BadRecordsError(
-                f"{bad:,} of {rows:,} rows of batch {job.number} ({bad / rows:.1%}) are bad ({some}), "
-                f"max_bad_rate={self.shape.max_bad_rate:g} allows fewer; nothing of it is written. Mend the source, or "
-                "raise max_bad_rate to quarantine them"
+                f"{bad:,} of {rows:,} rows of batch {batch.number} ({bad / rows:.1%}) are bad ({some}), "
+                f"max_bad_rate={self.layout.max_bad_rate:g} allows fewer; nothing of it is written. Mend the source, "
+                "or raise max_bad_rate to quarantine them"
             )
-        for one in self.shape.lookups:
+        for one in self.layout.lookups:
             known = staged.lookups.get(one.name, {"matched": 0, "unmatched": 0})
             asked = known["matched"] + known["unmatched"]
             if asked and known["matched"] / asked < one.min_match_rate:
                 raise MatchRateError(
-                    f"only {known['matched']:,} of {asked:,} rows of batch {job.number} matched {one.store}, "
+                    f"only {known['matched']:,} of {asked:,} rows of batch {batch.number} matched {one.store}, "
                     f"min_match_rate={one.min_match_rate:g} asks for more; nothing of it is written"
                 )
 
     def _writes(self, facts: list[StagedFile], staged: Staged, again: str) -> tuple[Write, ...]:
-        shape = self.shape
+        layout = self.layout
         files = {
-            shape.table: facts,
-            shape.unmatched_table: staged.files.get(names.UNMATCHED, []),
-            shape.shed_table: staged.files.get(names.SHED, []),
-            shape.quarantine_table: staged.files.get(names.QUARANTINE, []),
+            layout.table: facts,
+            layout.unmatched_table: staged.files.get(names.UNMATCHED, []),
+            layout.shed_table: staged.files.get(names.SHED, []),
+            layout.quarantine_table: staged.files.get(names.QUARANTINE, []),
         }
-        emptied = {"retried": shape.unmatched_table, "reconciled": shape.shed_table}.get(again)
+        emptied = {"retried": layout.unmatched_table, "reconciled": layout.shed_table}.get(again)
         return tuple(
             Write(table, tuple(_relative(files[table])), schema, "replace" if table == emptied else "append")
-            for table, schema in shape.tables.items()
+            for table, schema in self.schemas.tables.items()
         )
 
     def _totals(self, before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
@@ -270,7 +278,7 @@ class Batches:
             Path(file.path).replace(target)
         return str(target), file.rows, file.bytes
 
-    def _kept_segment(self, segment: Segment) -> Segment:
+    def _kept_file(self, segment: HeldFile) -> HeldFile:
         path, _, _ = self._keep(StagedFile(segment.path, segment.rows, segment.bytes))
         return replace(segment, path=path)
 
@@ -278,7 +286,7 @@ class Batches:
 
     def carry_out(self, decision: Decision) -> bool:
         """Make a decision visible everywhere; False when the tables had it. Carrying it out again changes nothing."""
-        for one in self.shape.dimensions:
+        for one in self.layout.dimensions:
             version = decision.dimensions.get(one.table)
             if version is not None:
                 mirror(self.warehouse, one, version)
@@ -286,9 +294,10 @@ class Batches:
         new = self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            keys = pa.concat_tables([read_rows(path) for path in decision.seen])
+            most = self.layout.driver_memory // PIECES
+            keys = (piece for path in decision.seen for piece in read_pieces(path, most))
             # With the query: the numbers of another one begin again.
-            self.seen.add(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
+            self.seen.add_pieces(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
         reach("after_keys")
         self._sweep(decision)
         return new

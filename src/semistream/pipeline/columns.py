@@ -10,6 +10,9 @@ BROKEN = "_ss_broken"  # the text of a record that could not be read
 RECORD = "_ss_record"  # a quarantined row as text
 TOO_MANY = "_ss_too_many"  # marks the rows that a batch sheds
 IDENTITY = "_ss_row"  # numbers input rows, where a lookup may give several rows for one
+SINCE = "_ss_since"  # when a row that was held began to wait, in seconds since 1970
+EXPIRED = "_ss_expired"  # of a row that was held: it waited in vain
+HELD_TIME = "_held_time"  # in a file of held rows: the moment as of which a row asks
 
 UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED, SHED = (
     "unmatched",
@@ -41,3 +44,8 @@ def asked_columns(number: int, parts: int) -> list[str]:
 def time_column(number: int) -> str:
     """The time as of which the number-th lookup asks."""
     return f"_ss_time{number}"
+
+
+def held_key(part: int) -> str:
+    """In a file of held rows: the part-th column of the key that a row waits for."""
+    return f"_held_key{part}"

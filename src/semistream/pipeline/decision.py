@@ -30,7 +30,7 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Segment:
+class HeldFile:
     """A Parquet file of held rows, all waiting for one master."""
 
     master: str
@@ -49,7 +49,7 @@ class Decision:
     counts: dict[str, int]  # of this batch, by COUNTS
     lookups: dict[str, dict[str, int]]  # matched and unmatched of each
     totals: dict[str, int]  # of all batches up to here
-    held: tuple[Segment, ...] = ()
+    held: tuple[HeldFile, ...] = ()
     seen: tuple[str, ...] = ()  # files of business keys that the warehouse will then hold
     dimensions: dict[str, int] = field(default_factory=dict)  # the version that each table must mirror first
     seconds: float = 0.0
@@ -59,7 +59,7 @@ class Decision:
     started_at: float | None = None
 
     @property
-    def begun(self) -> float:
+    def began(self) -> float:
         """When the batch began, in seconds since 1970."""
         return self.decided_at - self.seconds if self.started_at is None else self.started_at
 
@@ -77,6 +77,6 @@ class Decision:
     @staticmethod
     def from_json(body: dict[str, Any], held: Path) -> Decision:
         """As `to_json` wrote it, with the files in the directory ``held``. Older decisions have whole paths."""
-        segments = tuple(Segment(**{**item, "path": str(held / Path(item["path"]).name)}) for item in body["held"])
+        segments = tuple(HeldFile(**{**item, "path": str(held / Path(item["path"]).name)}) for item in body["held"])
         seen = tuple(str(held / Path(path).name) for path in body["seen"])
         return Decision(**{**body, "writes": BatchWrites.from_json(body["writes"]), "seen": seen, "held": segments})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,50 +13,74 @@ from semistream.dimensions.dimension import Dimension
 from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import columns as names
-from semistream.pipeline.held import read_rows
-from semistream.pipeline.steps import Lookup
+from semistream.pipeline.held import PIECES, read_pieces
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from semistream.pipeline.layout import Layout, Schemas
 
-    from semistream.pipeline.shape import Mirrored, Shape
+_NEW = "_ss_new"
 
 
-def resolved(
-    shape: Shape, files: list[StagedFile], place: Path, prefix: str
+@dataclass(frozen=True)
+class Mirrored:
+    """A dimension whose table in the warehouse follows its store."""
+
+    table: str
+    store: Path
+
+    @property
+    def newest(self) -> int:
+        """The newest version of its store."""
+        return Manifest.load(self.store).version
+
+
+def resolve(
+    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Fill the surrogate keys of rows whose members were missing; the members are made first.
 
     The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
     dimension's table that they need.
     """
-    tables = [read_rows(file.path) for file in files]
+    most = layout.driver_memory // PIECES
+    made: list[_Members] = []
     versions: dict[str, int] = {}
-    for number, step in enumerate(shape.steps):
-        if not isinstance(step, Lookup) or step.on_miss != "infer":
+    for number, step in layout.numbered:
+        if step.on_miss != "infer":
             continue
         asked = names.asked_columns(number, len(step.on))
         keys = list(step.on.values())
         status = names.status_column(number)
-        wanted = pa.concat_tables([_missing(table, status, asked).rename_columns(keys) for table in tables])
-        dimension = Dimension.open(step.store)
-        given = dimension.assign(wanted.group_by(keys, use_threads=False).aggregate([]))
-        key = step.rename.get(dimension.shape.surrogate, dimension.shape.surrogate)
-        columns = [name for name, taken in shape.taken.items() if taken == key]  # select may take it twice, or not
-        unknown = -1 if step.unknown_key is None else step.unknown_key
-        tables = [
-            _filled(
-                table, given, dict(zip(asked, keys, strict=True)), status, dimension.shape.surrogate, columns, unknown
-            )
-            for table in tables
+        missing = [
+            _distinct(_missing(table, status, asked).rename_columns(keys))
+            for file in files
+            for table in read_pieces(file.path, most, [status, *asked])
         ]
-        for one in shape.dimensions:
+        dimension = Dimension.open(step.store)
+        given = dimension.assign(_distinct(pa.concat_tables(missing)))
+        surrogate = dimension.shape.surrogate
+        key = step.rename.get(surrogate, surrogate)
+        columns = [name for name, taken in schemas.taken.items() if taken == key]  # select may take it twice, or not
+        unknown = -1 if step.unknown_key is None else step.unknown_key
+        made.append(_Members(given.select([*keys, surrogate]), asked, status, columns, unknown))
+        for one in layout.dimensions:
             if one.store == step.store:
                 versions[one.table] = dimension.store.version
-    finished = [stage(place, table.select(shape.facts.names), shape.facts, prefix) for table in tables]
-    return [StagedFile(str(place / file.path), file.rows, file.bytes) for file in finished], versions
+    facts = schemas.tables[layout.table]
+    finished = []
+    for table in (table for file in files for table in read_pieces(file.path, most)):
+        for members in made:
+            table = members.fill(table)
+        done = stage(place, table.select(facts.names), facts, prefix)
+        finished.append(StagedFile(str(place / done.path), done.rows, done.bytes))
+    return finished, versions
+
+
+def _distinct(keys: pa.Table) -> pa.Table:
+    return keys.group_by(keys.column_names, use_threads=False).aggregate([])
 
 
 def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
@@ -65,22 +91,26 @@ def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
     return table.select(asked).filter(chosen)
 
 
-def _filled(
-    table: pa.Table, given: pa.Table, on: dict[str, str], status: str, surrogate: str, columns: list[str], unknown: int
-) -> pa.Table:
-    """The table with ``columns`` filled where the row had missed."""
-    new = "_ss_new"
-    joined = table.join(
-        given.select([*on.values(), surrogate]).rename_columns([*on.values(), new]),
-        keys=list(on),
-        right_keys=list(on.values()),
-        join_type="left outer",
-    )
-    for column in columns:
-        found = pc.cast(pc.fill_null(joined.column(new), unknown), table.schema.field(column).type)
-        values = pc.if_else(joined.column(status), joined.column(column), found)
-        joined = joined.set_column(joined.schema.get_field_index(column), column, values)
-    return joined.select(table.column_names)
+@dataclass(frozen=True)
+class _Members:
+    """Members of one dimension that were made or found, for the rows that missed them."""
+
+    keys: pa.Table  # the members' keys, and as the last column their surrogate keys
+    asked: list[str]  # the columns with the keys that a row asked for
+    status: str  # the column that tells whether it had matched
+    columns: list[str]  # the columns to be filled
+    unknown: int
+
+    def fill(self, table: pa.Table) -> pa.Table:
+        """The table with the columns filled where the row had missed."""
+        *keys, _ = self.keys.column_names
+        members = self.keys.rename_columns([*keys, _NEW])
+        joined = table.join(members, keys=self.asked, right_keys=keys, join_type="left outer")
+        for column in self.columns:
+            found = pc.cast(pc.fill_null(joined.column(_NEW), self.unknown), table.schema.field(column).type)
+            values = pc.if_else(joined.column(self.status), joined.column(column), found)
+            joined = joined.set_column(joined.schema.get_field_index(column), column, values)
+        return joined.select(table.column_names)
 
 
 def check_mirror(warehouse: Warehouse, one: Mirrored) -> None:
@@ -110,7 +140,6 @@ def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
         one.table,
         [dimension.shape.surrogate],
         rows,
-        None,
         dimension.store.version,
         store=dimension.store.manifest.store_id,
     )

@@ -30,17 +30,15 @@ Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from 
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from semistream.errors import (
-    ArgumentError,
     PipelineFileError,
     SemistreamError,
     StepError,
@@ -51,7 +49,8 @@ from semistream.errors import (
 from semistream.pipeline.addresses import filled
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
-from semistream.pipeline.steps import Step, assign_keys, compute, deduplicate, keep, lookup, select
+from semistream.pipeline.steps import STEPS
+from semistream.pipeline.steps.contract import Step
 from semistream.shedding import Shed
 from semistream.warehouse.contract import Warehouse
 
@@ -69,8 +68,7 @@ _TOP = (
     "dimensions",
     "shed",
 )
-_STEPS = ("lookup", "assign_keys", "compute", "keep", "deduplicate", "select")
-_SINKS = ("delta", "postgres", "parquet")
+_SINKS = ("delta", "postgres")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
@@ -161,14 +159,14 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
     return made
 
 
-def _known(body: dict[str, Any], words: tuple[str, ...], lines: _Lines, table: str, number: int, where: str) -> None:
+def _known(body: dict[str, Any], words: Collection[str], lines: _Lines, table: str, number: int, where: str) -> None:
     for word in body:
         if word not in words:
             said = f"{where} has no setting {word!r}; it has {', '.join(words)}{meant(word, words)}"
             raise lines.error(table, number, word, said)
 
 
-def _named(error: Exception, words: tuple[str, ...]) -> str:
+def _named(error: Exception, words: Collection[str]) -> str:
     """The setting that a message is about: the first that it names."""
     found = {match.group(1): -match.start() for match in re.finditer(r"(\w+)=", str(error)) if match.group(1) in words}
     return max(found, key=lambda word: found[word], default="")
@@ -196,32 +194,23 @@ def _source(body: dict[str, Any], lines: _Lines) -> Source:
 
 
 def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
-    kinds = [word for word in body if word in _STEPS]
+    kinds = [word for word in body if word in STEPS]
     if len(kinds) != 1:
-        said = f"a step is one of {', '.join(_STEPS)}; this one " + (
+        said = f"a step is one of {', '.join(STEPS)}; this one " + (
             f"is {' and '.join(kinds)}" if kinds else f"has {', '.join(body)}"
         )
-        said += "" if kinds else next((like for like in (meant(word, _STEPS) for word in body) if like), "")
+        said += "" if kinds else next((like for like in (meant(word, STEPS) for word in body) if like), "")
         raise lines.error("step", number, "", said)
     kind, rest = kinds[0], dict(body)
     value = rest.pop(kind)
-    makers: dict[str, Callable[..., Step]] = {
-        "lookup": lambda: lookup(lines.path.parent / local_path("lookup", value), **rest),
-        "assign_keys": lambda: assign_keys(lines.path.parent / local_path("assign_keys", value), **rest),
-        "compute": lambda: compute(**_table(value)),
-        "keep": lambda: keep(value),
-        "deduplicate": lambda: deduplicate(*([value] if isinstance(value, str) else value), **rest),
-        "select": lambda: select(**_table(value)) if isinstance(value, dict) else select(*value),
-    }
-    functions: dict[str, Any] = {"lookup": lookup, "assign_keys": assign_keys, "deduplicate": deduplicate}
-    words = tuple(inspect.signature(functions[kind]).parameters)[1:] if kind in functions else ()
-    _known(rest, words, lines, "step", number, f"a {kind}")
+    form = STEPS[kind]
+    _known(rest, form.settings, lines, "step", number, f"a {kind}")
     try:
-        return makers[kind]()
+        return form.read(value, lines.path.parent, **rest)
     except TypeError as error:
         raise lines.error("step", number, kind, f"{kind}: {str(error).replace(kind + '() ', '')}") from error
     except SemistreamError as error:
-        word = _named(error, words) or kind
+        word = _named(error, form.settings) or kind
         raise lines.error("step", number, word, str(error)) from error
 
 
@@ -237,12 +226,6 @@ def _shed(body: Any, lines: _Lines) -> Shed:
     except SemistreamError as error:
         word = _named(error, _SHED) or "strategy"
         raise lines.error("shed", 0, word, str(error)) from error
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
-    return value
 
 
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
@@ -266,10 +249,6 @@ def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging
         from semistream.warehouse.delta_tables import DeltaWarehouse
 
         return DeltaWarehouse(lines.path.parent / local_path("delta", where))
-    if kind == "parquet":
-        from semistream.warehouse.parquet import ParquetWarehouse
-
-        return ParquetWarehouse(lines.path.parent / local_path("parquet", where))
     from semistream.warehouse.postgres import PostgresWarehouse
 
     return PostgresWarehouse(filled(where, os.environ), schema=schema or "public", staging=staging)

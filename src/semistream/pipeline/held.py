@@ -8,12 +8,13 @@ when they take too much room, leave too, marked: a lookup that misses them again
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from semistream.budget import Budget
 from semistream.errors import StateError
 from semistream.lookup.run import make_join
-from semistream.pipeline.decision import Read, Segment
-from semistream.pipeline.steps import Lookup, seconds_of
+from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
+from semistream.pipeline.decision import HeldFile, Read
 from semistream.stores import MasterStore
 
-SINCE, EXPIRED = "_ss_since", "_ss_expired"
-TIME = "_held_time"  # the as-of time of a held row
+if TYPE_CHECKING:
+    from semistream.pipeline.steps.lookup import Lookup
+
 _ROW = "_held_row"
+_ROWS = 1024  # that are read from a file at once, at most: in memory they may be more than on the disk
+PIECES = 16  # a piece of rows takes such a part of the memory
+_COPIES = 4  # of a piece that are made while it is looked at
 Flags = npt.NDArray[np.bool_]
-
-
-def key_column(number: int) -> str:
-    """Where a held row keeps the number-th column of the key that it waits for."""
-    return f"_held_key{number}"
+Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,20 @@ class Released:
 
     files: tuple[str, ...]
     rows: int
-    left: tuple[Segment, ...]
+    left: tuple[HeldFile, ...]
 
 
 class Held:
     """The held rows of a pipeline, as the last decision left them."""
 
-    def __init__(self, segments: Iterable[Segment], lookups: Iterable[Lookup], columns: list[str]) -> None:
+    def __init__(
+        self, segments: Iterable[HeldFile], lookups: Iterable[Lookup], columns: list[str], memory: int
+    ) -> None:
+        """``columns`` go through the pipeline again; ``memory`` is for all that is read at once."""
         self.segments = tuple(segments)
         self._lookups = {lookup.name: lookup for lookup in lookups if lookup.on_miss == "hold"}
         self._columns = columns
-
-    @property
-    def rows(self) -> int:
-        """Rows that wait."""
-        return sum(segment.rows for segment in self.segments)
+        self._memory = memory
 
     def release(self, stores: dict[str, MasterStore], before: dict[str, Read], now: float, directory: Path) -> Released:
         """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
@@ -67,9 +68,12 @@ class Held:
         by a clock that was ahead, begin to wait now.
         """
         files: list[str] = []
-        left: list[Segment] = []
+        left: list[HeldFile] = []
         rows = 0
         crowded = self._crowded_out()
+        budget = Budget(self._memory)
+        piece = budget.total // PIECES
+        budget.require("a piece of held rows", _COPIES * piece)
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
             if lookup is None:
@@ -77,48 +81,60 @@ class Held:
                     f"{segment.rows:,} rows wait for {segment.master!r}, for which no lookup of the pipeline holds "
                     f"rows any more ({segment.path}); give the lookup back its name and on_miss='hold'"
                 )
-            old = now - seconds_of(lookup.hold_for)
-            store = stores[segment.master]
-            known = before.get(segment.master)
-            if segment not in crowded and old <= segment.oldest <= now and Read.of(store) == known:
+            old = math.inf if segment in crowded else now - lookup.hold_seconds
+            store, known = stores[segment.master], before.get(segment.master)
+            if old <= segment.oldest <= now and Read.of(store) == known:
                 left.append(segment)
                 continue
-            table = read_rows(segment.path)
-            if table.num_rows != segment.rows:
-                raise StateError(f"{segment.path} holds {table.num_rows:,} rows instead of {segment.rows:,}: damaged")
-            since = table.column(SINCE).to_numpy()
-            ahead = since > now
-            expired = (since < old) | (segment in crowded)
-            leaving = expired | _arrived(table, lookup, store, known)
-            if not leaving.any() and not ahead.any():
+            budget.require("marks on held rows", segment.rows // 8)
+            marks: list[Bits] = []  # on those that leave, piece by piece
+            leave = ahead = False
+            for table in read_pieces(segment.path, piece, rows=segment.rows):  # all columns: damage is found early
+                since = table.column(SINCE).to_numpy()
+                leaving = (since < old) | _arrived(table, lookup, store, known, budget.free)
+                leave, ahead = leave or bool(leaving.any()), ahead or bool((since > now).any())
+                marks.append(np.packbits(leaving))
+            if leave or ahead:
+                out, rest = self._split(read_pieces(segment.path, piece, rows=segment.rows), marks, old, now, directory)
+                if out.rows:
+                    files.append(str(out.path))
+                    rows += out.rows
+                if rest.rows:
+                    left.append(HeldFile(segment.master, str(rest.path), rest.rows, rest.bytes, rest.oldest))
+            else:
                 left.append(segment)
-                continue
-            if ahead.any():
-                since = np.minimum(since, now)
-                table = table.set_column(table.column_names.index(SINCE), SINCE, pa.array(since))
-            there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
-            out = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(expired))
-            if leaving.any():
-                files.append(str(_written(out.filter(pa.array(leaving)), directory, "released")[0]))
-                rows += int(leaving.sum())
-            if not leaving.all():
-                rest = table.filter(pa.array(~leaving))
-                path, size = _written(rest, directory, "held")
-                left.append(Segment(segment.master, str(path), rest.num_rows, size, float(since[~leaving].min())))
+            budget.release("marks on held rows")
         return Released(tuple(files), rows, tuple(left))
+
+    def _split(
+        self, pieces: Iterable[pa.Table], marks: Iterable[Bits], old: float, now: float, directory: Path
+    ) -> tuple[_Draft, _Draft]:
+        """Write down who goes and who stays."""
+        out, rest = _Draft(directory, "released"), _Draft(directory, "held")
+        for table, mark in zip(pieces, marks, strict=True):
+            leaving = np.unpackbits(mark, count=table.num_rows).astype(np.bool_)
+            since = np.minimum(table.column(SINCE).to_numpy(), now)
+            table = table.set_column(table.column_names.index(SINCE), SINCE, pa.array(since))
+            there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
+            going = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(since < old))
+            out.write(going.filter(pa.array(leaving)))
+            rest.write(table.filter(pa.array(~leaving)))
+        out.finish()
+        rest.finish()
+        return out, rest
 
     def due(self, newest: dict[str, Read], before: dict[str, Read], now: float) -> bool:
         """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
         crowded = self._crowded_out()
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
-            if lookup is None or segment in crowded or segment.oldest < now - seconds_of(lookup.hold_for):
+            if lookup is None or segment in crowded or segment.oldest < now - lookup.hold_seconds:
                 return True
             if newest[segment.master] != before.get(segment.master):
                 return True
         return False
 
-    def _crowded_out(self) -> set[Segment]:
+    def _crowded_out(self) -> set[HeldFile]:
         """The oldest segments of a lookup whose rows take more room than they may."""
         result = set()
         for name, lookup in self._lookups.items():
@@ -132,12 +148,41 @@ class Held:
         return result
 
 
-def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read | None) -> Flags:
+class _Draft:
+    """A file of held rows that is being written."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        self.path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
+        self.rows = self.bytes = 0
+        self.oldest = math.inf
+        self._file: BinaryIO | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, table: pa.Table) -> None:
+        if table.num_rows == 0:
+            return
+        if self._file is None or self._writer is None:
+            self._file = self.path.open("xb")
+            self._writer = pq.ParquetWriter(self._file, table.schema, write_page_checksum=True)
+        self._writer.write_table(table)
+        self.rows += table.num_rows
+        self.oldest = min(self.oldest, pc.min(table.column(SINCE)).as_py())
+
+    def finish(self) -> None:
+        if self._file is not None and self._writer is not None:
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.bytes = self._file.tell()
+            self._file.close()
+
+
+def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read | None, memory: int) -> Flags:
     """Which rows have a match in this version; only those whose key has changed are looked up.
 
     Of a store that was removed and built again, every key may have changed.
     """
-    names = [key_column(number) for number in range(len(lookup.on))]
+    names = [held_key(part) for part in range(len(lookup.on))]
     found = np.zeros(table.num_rows, np.bool_)
     if store.rows == 0 or Read.of(store) == before:
         return found
@@ -149,36 +194,48 @@ def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read |
     candidates = valid if changed is None else valid & np.isin(codes, changed)
     if not candidates.any():
         return found
-    wanted = [*names, TIME] if lookup.as_of is not None else names
+    wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
     asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
     asked = asked.filter(pa.array(candidates)).combine_chunks()
     more: dict[str, Any] = (
-        {} if lookup.as_of is None else {"as_of": TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+        {}
+        if lookup.as_of is None
+        else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
     )
-    join = make_join(asked.schema, store, on=on, how="semi", memory="64MB", **more)
+    join = make_join(asked.schema, store, on=on, how="semi", memory=memory, **more)
     for batch in join.join(asked.to_batches()):
         found[batch.column(_ROW).to_numpy()] = True
     return found
 
 
-def read_rows(path: str, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file that the pipeline keeps; one that is gone or damaged is an error that names it."""
+def read_pieces(
+    path: str, most_bytes: int, columns: list[str] | None = None, rows: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a file that the pipeline keeps, about so many bytes at once; ``rows`` are all that it must hold.
+
+    A file that is gone or damaged is an error that names it.
+    """
     try:
-        return pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
+        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file:
+            if rows is not None and file.metadata.num_rows != rows:
+                raise StateError(f"{path} holds {file.metadata.num_rows:,} rows instead of {rows:,}: damaged")
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+            row_bytes = 1 + sum(group.total_byte_size for group in groups) // max(1, file.metadata.num_rows)
+            waiting: list[pa.RecordBatch] = []
+            size = 0
+            for batch in file.iter_batches(max(1, min(_ROWS, most_bytes // row_bytes)), columns=columns):
+                waiting.append(batch)
+                size += batch.nbytes
+                if size >= most_bytes:
+                    yield pa.Table.from_batches(waiting)
+                    waiting, size = [], 0
+            if waiting:
+                yield pa.Table.from_batches(waiting)
     except (OSError, pa.ArrowException) as error:
         raise StateError(f"{path} cannot be read ({error}), and a batch needs it; restore it") from error
 
 
-def _written(table: pa.Table, directory: Path, kind: str) -> tuple[Path, int]:
-    path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
-    with path.open("xb") as file:
-        pq.write_table(table, file, write_page_checksum=True)
-        file.flush()
-        os.fsync(file.fileno())
-        return path, file.tell()
-
-
-def new_segment(master: str, path: str, rows: int, size: int) -> Segment:
+def new_held_file(master: str, path: str, rows: int, size: int) -> HeldFile:
     """A file of held rows that a task wrote."""
-    oldest = pc.min(read_rows(path, [SINCE]).column(SINCE)).as_py()
-    return Segment(master, path, rows, size, float(oldest))
+    oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(path, 1 << 20, [SINCE]))
+    return HeldFile(master, path, rows, size, float(oldest))

@@ -12,9 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from semistream.durable import read_once, rewrite
 from semistream.errors import StateError
-from semistream.spark.pins import create_once, read_once
-from semistream.stores.paged.manifest import sync_directory
 
 _FILE = "state.json"
 
@@ -37,15 +36,6 @@ def claim(root: Path) -> None:
             "delete it, and start again"
         )
     rewrite(root / _FILE, {**known, **here})
-
-
-def rewrite(path: Path, content: dict[str, object]) -> None:
-    """Exchange a small file with a checksum; it is never missing, not even for a moment."""
-    draft = path.with_name(f".{path.name}")
-    draft.unlink(missing_ok=True)
-    create_once(draft, content)
-    draft.replace(path)
-    sync_directory(path.parent)
 
 
 def _is_original(former: Path, place: Path, wanted: str) -> bool:

@@ -24,12 +24,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from semistream.durable import create_once, read_once, rewrite, sync_directory
 from semistream.errors import ArgumentError, StateError, local_path
 from semistream.failpoints import reach
 from semistream.pipeline.decision import Decision, Read
-from semistream.pipeline.identity import claim, rewrite
-from semistream.spark.pins import create_once, read_once
-from semistream.stores.paged.manifest import sync_directory
+from semistream.pipeline.identity import claim
 from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
 from semistream.warehouse.marks import digits_of
 

@@ -25,16 +25,17 @@ from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.checks import check_required, check_steps
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import Ledger, check_state
-from semistream.pipeline.order import SEEN, Asked, Share, described, divide, ordered
+from semistream.pipeline.memory import Memory, divide
+from semistream.pipeline.order import arrange
 from semistream.pipeline.relief import MOST_SECONDS, Relief
-from semistream.pipeline.running import Running, Told
+from semistream.pipeline.running import Running, Told, set_up
 from semistream.pipeline.sources import Source, check_names
-from semistream.pipeline.steps import Deduplicate, Lookup, Step, seconds_of
+from semistream.pipeline.steps.contract import Step
+from semistream.pipeline.times import seconds_of
 from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
-from semistream.stores import MasterStore
 from semistream.warehouse import ForeignCheckpointError, query_of
 from semistream.warehouse.marks import check_app
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
     from semistream.changes.duplicates import SeenKeys
     from semistream.warehouse.contract import Warehouse
+
+_DRIVER_PART = 8  # the driver gets such a part of the memory, where it reads rows or keys
 
 
 class Pipeline:
@@ -69,17 +72,18 @@ class Pipeline:
     ) -> None:
         """Declare a pipeline; nothing happens yet.
 
-        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes one.
-        ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those that cannot be
-        loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger, held rows. ``memory``
-        is for all lookups together. Rows in which a ``required`` column is NULL are bad; a batch with a larger share
-        of bad rows than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
-        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such as
-        "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows that are
-        too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or those for which
-        a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the seconds since 1970:
-        it says how fast rows come in, and how long held rows have waited. Relative paths are taken from the working
-        directory of this moment.
+        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes
+        one. ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those
+        that cannot be loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger,
+        held rows. ``memory`` is for all lookups together, an eighth of it for rows that wait and keys that are
+        remembered. Rows in which a ``required`` column is NULL are bad; a batch with a larger share of bad rows
+        than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
+        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such
+        as "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows
+        that are too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or
+        those for which a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the
+        seconds since 1970: it says how fast rows come in, and how long held rows have waited. Relative paths
+        are taken from the working directory of this moment.
         """
         self.source = source
         self.steps = list(steps)
@@ -134,7 +138,7 @@ class Pipeline:
 
     def mirrored(self) -> dict[str, Path]:
         """The dimensions that have a table in the warehouse: {table: store}."""
-        found = {one.name: one.store for one in self.steps if isinstance(one, Lookup) and one.is_dimension}
+        found = {one.name: one.store for step in self.steps for one in step.lookups if one.is_dimension}
         for table, store in self.dimensions.items():
             if found.setdefault(table, store) != store:
                 raise ArgumentError(
@@ -174,8 +178,8 @@ class Pipeline:
     def check(self) -> list[str]:
         """Check everything that can be checked without Spark; returns what it will do, a line each."""
         self.validate()
-        shares = self.shares(None, 2)
-        lines = described(ordered(self.steps, shares, {}), shares)
+        memory = self.divide_memory(None, 2)
+        lines = [line for step in arrange(self.steps, memory, {}) for line in step.describe(memory)]
         if self.shed is not None:
             rate = self.shed.max_rows_per_second
             above = (
@@ -198,7 +202,10 @@ class Pipeline:
         ledger.open()
         try:
             self._check_checkpoint(ledger, replaces)
-            return Running(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
+            running = set_up(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
+            running.recover()
+            running.start()
+            return running
         except BaseException:
             ledger.close()
             raise
@@ -248,7 +255,9 @@ class Pipeline:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
             self._check_checkpoint(ledger, None)
-            return work(Running(self, ledger, spark or self._session(), once=True, start=False))
+            running = set_up(self, ledger, spark or self._session(), once=True)
+            running.recover()
+            return work(running)
         finally:
             ledger.close()
 
@@ -263,18 +272,18 @@ class Pipeline:
                 f"{ledger.owner}"
             )
 
-    def shares(self, seen: SeenKeys | None, tasks: int) -> dict[str, Share]:
+    @property
+    def driver_memory(self) -> int:
+        """Bytes for the rows and keys that the driver reads, where it does."""
+        return max(1, self.memory // _DRIVER_PART)
+
+    def divide_memory(self, seen: SeenKeys | None, tasks: int) -> Memory:
         """The memory of each lookup, when so many tasks run at once."""
-        asked = []
-        for step in self.steps:
-            if isinstance(step, Lookup):
-                store = MasterStore.open(step.store)
-                grows = step.on_miss == "infer"
-                asked.append(Asked(step.name, store, step.columns, step.algorithm, step.memory, grows))
-            elif isinstance(step, Deduplicate) and seen is not None:
-                asked.append(Asked(SEEN, seen.store, (), "auto", step.memory, grows=True))
+        claims = [claim for step in self.steps if (claim := step.claim(seen)) is not None]
         beside = 0 if self.shed is None else memory_of(self.shed, self.memory, tasks)[0]
-        return divide(asked, self.memory - beside, tasks)
+        if any(step.in_driver for step in self.steps):
+            beside += self.driver_memory
+        return divide(claims, self.memory - beside, tasks)
 
     def _session(self) -> SparkSession:
         from semistream.spark.session import local_session

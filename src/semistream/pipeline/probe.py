@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semistream.durable import private
 from semistream.errors import SemistreamError, StateError
-from semistream.stores.paged.manifest import Manifest, StoreVersion, private
+from semistream.stores.paged.manifest import Manifest, StoreVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

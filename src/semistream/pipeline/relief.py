@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.decision import Decision
-from semistream.pipeline.steps import Lookup, Step
+from semistream.pipeline.steps.contract import Step
 from semistream.shedding import Shed
 from semistream.shedding.intervals import Share
 from semistream.shedding.shedder import memory_of
@@ -49,7 +49,7 @@ def share_of(shed: Shed, recent: Sequence[Decision], most_seconds: float) -> flo
     if len(recent) < 2:
         return 1.0  # nothing is known of the rate yet
     last, earlier = recent[0], recent[1]
-    rows, seconds = last.counts["rows_in"], last.begun - earlier.begun
+    rows, seconds = last.counts["rows_in"], last.began - earlier.began
     if rows == 0 or seconds <= 0:  # nothing came, or a clock was set back
         return 1.0
     if shed.max_rows_per_second is not None:
@@ -72,7 +72,7 @@ class Counted:
     def of(steps: Iterable[Step], source: Iterable[str]) -> tuple[Counted, ...]:
         """Those whose keys come with the stream: what is found or computed on the way is not known yet."""
         there = set(source)
-        lookups = [one for one in steps if isinstance(one, Lookup) and set(one.on) <= there]
+        lookups = [one for step in steps for one in step.lookups if set(one.on) <= there]
         return tuple(
             Counted(one.name, one.store, dict(one.on), one.multiple == "all" and one.as_of is None, one.leaves)
             for one in lookups
@@ -93,7 +93,7 @@ class Relief:
         counted = Counted.of(steps, source) if shed.kind.needs_counts else ()
         return Relief(shed, counted, memory_of(shed, memory_bytes, tasks)[1])
 
-    def begun(
+    def mark(
         self, frame: DataFrame, share: float, versions: dict[str, int], seeds: tuple[int, ...], weight: float
     ) -> DataFrame:
         """The rows of a batch with a mark on those that are too many, and weights where the strategy samples."""

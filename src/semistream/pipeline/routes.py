@@ -7,74 +7,66 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.pipeline import columns as names
-from semistream.pipeline.held import SINCE, TIME, key_column
-from semistream.pipeline.staging import FACT, KEYS, UNRESOLVED, Route, Stage
-from semistream.pipeline.steps import Lookup
+from semistream.pipeline.limits import as_text
+from semistream.pipeline.staging import FACT, UNRESOLVED, Route, Stage
+from semistream.pipeline.ways import MOST_FIELD_BYTES
+from semistream.spark.frames import quoted
 
 if TYPE_CHECKING:
-    from semistream.pipeline.batch import Job
-    from semistream.pipeline.ledger import Ledger
-    from semistream.pipeline.shape import Shape
+    from pyspark.sql import DataFrame
+
+    from semistream.pipeline.batch import BatchId
+    from semistream.pipeline.layout import Layout, Schemas
     from semistream.warehouse.contract import Warehouse
 
 
-def stage_of(shape: Shape, ledger: Ledger, warehouse: Warehouse, job: Job, started: float) -> Stage:
-    """For one batch."""
+def make_stage(
+    layout: Layout, schemas: Schemas, warehouse: Warehouse, batch: BatchId, staging: str, started: float, *, many: bool
+) -> Stage:
+    """For one batch; files that no table gets go into ``staging``."""
     now = int(started * 1_000_000)
-    staging = str(ledger.staging(job.label))
-    stamped = {"_batch": job.number, "_time": now}
-    routes = [
-        Route(FACT, tuple(shape.taken.values()), shape.facts, str(warehouse.place(shape.table))),
-        Route(
+    stamped = {"_batch": batch.number, "_time": now}
+    columns: dict[str, tuple[str, tuple[str, ...], dict[str, int | None]]] = {
+        layout.table: (FACT, tuple(schemas.taken.values()), {}),
+        layout.unmatched_table: (names.UNMATCHED, (*layout.carried, names.REASON, *stamped), {**stamped}),
+        layout.shed_table: (names.SHED, (*layout.original, *stamped), {**stamped}),
+        layout.quarantine_table: (
             names.QUARANTINE,
             (names.RECORD, names.SOURCE, names.REASON, "batch", "time"),
-            shape.quarantine,
-            str(warehouse.place(shape.quarantine_table)),
-            {"batch": job.number, "time": now, names.SOURCE: None},
+            {"batch": batch.number, "time": now, names.SOURCE: None},
         ),
-    ]
-    if shape.unmatched is not None:
-        routes.append(
-            Route(
-                names.UNMATCHED,
-                (*shape.carried, names.REASON, *stamped),
-                shape.unmatched,
-                str(warehouse.place(shape.unmatched_table)),
-                stamped,
-            )
-        )
-    if shape.shed is not None:
-        place = str(warehouse.place(shape.shed_table))
-        routes.append(Route(names.SHED, (*shape.original, *stamped), shape.shed, place, stamped))
-    unresolved = [(n, one) for n, one in enumerate(shape.steps) if isinstance(one, Lookup) and one.on_miss == "infer"]
+    }
+    routes = []
+    for table, schema in schemas.tables.items():
+        route, taken, constants = columns[table]
+        routes.append(Route(route, taken, schema, str(warehouse.place(table)), constants))
+    unresolved = [(number, one) for number, one in layout.numbered if one.on_miss == "infer"]
     if unresolved:
-        beside = [name for n, one in unresolved for name in names.asked_columns(n, len(one.on))]
-        beside += [names.status_column(n) for n, _ in unresolved]
-        fields = [*shape.facts, *(pa.field(name, shape.hidden[name]) for name in beside)]
-        routes.append(Route(UNRESOLVED, (*shape.taken.values(), *beside), pa.schema(fields), staging))
-    for number, one in enumerate(shape.steps):
-        if isinstance(one, Lookup) and one.on_miss == "hold":
-            routes.append(_held(shape, number, one, staging, started))
-    if shape.deduplicates is not None:
-        keys = shape.deduplicates.key
-        routes.append(Route(KEYS, keys, pa.schema([pa.field(name, shape.hidden[name]) for name in keys]), staging))
+        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.on))]
+        beside += [names.status_column(number) for number, _ in unresolved]
+        fields = [*schemas.tables[layout.table], *(pa.field(name, schemas.hidden[name]) for name in beside)]
+        routes.append(Route(UNRESOLVED, (*schemas.taken.values(), *beside), pa.schema(fields), staging))
+    for number, step in enumerate(layout.steps):
+        routes += step.routes(number, layout, schemas, staging, started)
     return Stage(
-        prefix=job.prefix,
+        prefix=batch.prefix,
         routes=tuple(routes),
         route=names.ROUTE,
-        statuses={one.name: names.status_column(n) for n, one in enumerate(shape.steps) if isinstance(one, Lookup)},
+        statuses={one.name: names.status_column(number) for number, one in layout.numbered},
         unresolved=tuple(one.name for _, one in unresolved),
-        identity=names.IDENTITY if shape.many else None,
+        identity=names.IDENTITY if many else None,
     )
 
 
-def _held(shape: Shape, number: int, step: Lookup, staging: str, started: float) -> Route:
-    asked = names.asked_columns(number, len(step.on))
-    fields = [pa.field(name, shape.hidden[name]) for name in shape.carried]
-    fields += [pa.field(key_column(n), shape.hidden[name]) for n, name in enumerate(asked)]
-    taken = [*shape.carried, *asked]
-    if step.as_of is not None:
-        fields.append(pa.field(TIME, shape.hidden[names.time_column(number)]))
-        taken.append(names.time_column(number))
-    schema = pa.schema([*fields, pa.field(SINCE, pa.float64())])
-    return Route(f"{names.HELD}:{step.name}", (*taken, SINCE), schema, staging, {SINCE: started})
+def choose_columns(frame: DataFrame, stage: Stage, layout: Layout) -> DataFrame:
+    """Only the columns that some route writes cross to Python; what tells of a bad record only where there is one."""
+    record = f"to_json(struct({', '.join(map(quoted, layout.original))}))"
+    if names.BROKEN in frame.columns:
+        record = f"coalesce({names.BROKEN}, {record})"
+    told = {names.RECORD: as_text(f"substring({record}, 1, {MOST_FIELD_BYTES})", layout.limits)}
+    if names.SOURCE in frame.columns:
+        told[names.SOURCE] = names.SOURCE
+    wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, names.REASON)]
+    wanted.append(f"{as_text(names.REASON, layout.limits)} AS {names.REASON}")
+    bad = f"{names.ROUTE} = '{names.QUARANTINE}'"
+    return frame.selectExpr(*wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()])

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from semistream.durable import private
 from semistream.errors import StateError
 from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
-from semistream.stores.paged.manifest import private
 from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
@@ -54,7 +54,6 @@ class Stage:
     statuses: dict[str, str]  # of each lookup, the column that tells whether a row matched
     unresolved: tuple[str, ...]  # of those, the ones whose misses the driver resolves
     identity: str | None = None  # a column that numbers input rows, where a lookup may give several rows for one
-    names: tuple[str, ...] = field(default=())  # of the columns, as Spark sends them
 
     @property
     def columns(self) -> list[str]:
@@ -62,11 +61,11 @@ class Stage:
         own = [self.route, REASON, *self.statuses.values(), *([self.identity] if self.identity else [])]
         return list(dict.fromkeys([*(name for route in self.routes for name in route.columns), *own]))
 
-    def function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """For `mapInArrow`."""
+    def function(self, names: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """For `mapInArrow`, on columns of these names."""
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from _Task(self).run(batches)
+            yield from _Task(self, names).run(batches)
 
         return write
 
@@ -121,12 +120,13 @@ class Staged:
 class _Task:
     """One task: a writer for each route that occurs."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, names: list[str]) -> None:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         self.stage = stage
+        self.names = names
         self.suffix = f"{part:05d}-{uuid.uuid4().hex[:12]}"
         self.routes = {route.name: route for route in stage.routes}
         self.open: dict[str, tuple[Path, Any, Any]] = {}
@@ -141,9 +141,7 @@ class _Task:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    self._add(
-                        pa.RecordBatch.from_arrays(batch.columns, names=list(self.stage.names or batch.schema.names))
-                    )
+                    self._add(pa.RecordBatch.from_arrays(batch.columns, names=self.names))
             lines = [self._finish(route) for route in list(self.open)]
         except BaseException:
             for path, writer, handle in self.open.values():

@@ -17,7 +17,7 @@ from semistream.joins.contract import Profile
 from semistream.joins.popularity import Popularity
 from semistream.joins.window import stream_row_bytes
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import Choice, choose_algorithm
 from semistream.planner.rates import Costs, current_costs
 from semistream.stores.contract import Store
@@ -40,7 +40,9 @@ class Capacity:
         return self.choice.rows_per_second
 
 
-def expected(store: Store, plan: JoinPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None) -> Capacity:
+def expected(
+    store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None
+) -> Capacity:
     """The join to use with some memory, and its rate."""
     return Capacity(
         memory_bytes,
@@ -49,7 +51,7 @@ def expected(store: Store, plan: JoinPlan, memory_bytes: int, profile: Profile, 
     )
 
 
-def least_memory(store: Store, plan: JoinPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
+def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
     """The least memory with which a core is expected to reach ``rate`` rows/s."""
     if rate <= 0:
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")

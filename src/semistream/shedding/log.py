@@ -22,10 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.durable import private, sync_directory
 from semistream.errors import SchemaError, SheddingError
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.shedding.seal import check_seal, seal, unsealed
-from semistream.stores.paged.manifest import private, sync_directory
 
 _META = "semistream"
 _SEAL = "semistream-seal"
@@ -63,7 +63,7 @@ class ShedPart:
     path: Path = field(default=Path(), compare=False)
 
 
-def encoded(defaults: Mapping[str, Any], plan: JoinPlan) -> str:
+def encoded(defaults: Mapping[str, Any], plan: LookupPlan) -> str:
     """Default values as text, with their types."""
     if not defaults:
         return ""

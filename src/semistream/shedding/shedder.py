@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
 from semistream.shedding.log import PartWriter, ShedPart, check_storable, encoded
 from semistream.shedding.row_counts import RowCounts
@@ -68,7 +68,7 @@ class Shedder:
     def __init__(
         self,
         shed: Shed,
-        plan: JoinPlan,
+        plan: LookupPlan,
         intervals: Callable[[Iterable[pa.RecordBatch]], Iterator[Interval]],
         log: Log,
         counts: RowCounts | None,
@@ -134,7 +134,7 @@ def memory_of(shed: Shed, memory_bytes: int, tasks: int = 1) -> tuple[int, int, 
     return work + counts, counts, rows
 
 
-def describe(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None) -> ShedPart:
+def describe(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None) -> ShedPart:
     """What the log must say of a join, so that its rows can be loaded later."""
     return ShedPart(
         query=str(uuid.uuid4()),
@@ -158,7 +158,7 @@ def describe(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None) -> Shed
     )
 
 
-def in_front(shed: Shed, plan: JoinPlan, store: Any, suffix: str | None, memory_bytes: int) -> Shedder:
+def in_front(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None, memory_bytes: int) -> Shedder:
     """The operator for the embedded engine."""
     check_storable(plan.stream)
     _, most_bytes, rows = memory_of(shed, memory_bytes)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
 from semistream.joins.contract import Join
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import fitted, spark_arrow
 from semistream.spark.operator import Operator, Task
 
@@ -107,7 +107,7 @@ def bounded(
 
 
 def answers(
-    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator
+    batches: Iterator[pa.RecordBatch], rows: int, plan: LookupPlan, operator: Operator
 ) -> tuple[list[pa.Array], Any]:
     """The master's columns for each row of a block, in order, and which rows have no match."""
     found, added = _found(batches, plan)
@@ -117,7 +117,7 @@ def answers(
 
 
 def all_answers(
-    batches: Iterator[pa.RecordBatch], rows: int, plan: JoinPlan, operator: Operator, most_bytes: int
+    batches: Iterator[pa.RecordBatch], rows: int, plan: LookupPlan, operator: Operator, most_bytes: int
 ) -> tuple[list[pa.Array], Any, Any]:
     """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
 
@@ -139,7 +139,7 @@ def offsets_of(owner: Any, rows: int) -> pa.Array:
 
 
 def _found(
-    batches: Iterator[pa.RecordBatch], plan: JoinPlan, most_bytes: int | None = None
+    batches: Iterator[pa.RecordBatch], plan: LookupPlan, most_bytes: int | None = None
 ) -> tuple[Any, list[pa.Array]]:
     """Numbers of the rows that matched, and the master's columns beside each."""
     parts, held = [], 0

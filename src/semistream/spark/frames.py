@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.errors import SchemaError
-from semistream.lookup.bind import MATCHED, UNMATCHED, JoinPlan
+from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.metrics import OBSERVATION, Metrics
 from semistream.spark.operator import Operator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def spark_fields(plan: JoinPlan) -> list[Any]:
+def spark_fields(plan: LookupPlan) -> list[Any]:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField
@@ -35,14 +35,14 @@ def spark_fields(plan: JoinPlan) -> list[Any]:
     return fields
 
 
-def by_node(df: DataFrame, operator: Operator, plan: JoinPlan) -> DataFrame:
+def by_node(df: DataFrame, operator: Operator, plan: LookupPlan) -> DataFrame:
     """All rows of a key in one partition, as many partitions as there are tasks."""
     from pyspark.sql import functions as F
 
     return df.repartition(operator.tasks, *[F.col(quoted(name)) for name in plan.stream_keys])
 
 
-def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None) -> DataFrame:
+def by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
@@ -66,7 +66,7 @@ def by_rows(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics 
     return watched.where(F.col(carrier).isNull()).drop(carrier)
 
 
-def by_keys(df: DataFrame, operator: Operator, plan: JoinPlan, metrics: Metrics | None, *, single: bool) -> DataFrame:
+def by_keys(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None, *, single: bool) -> DataFrame:
     """Only the key goes to Python, the master's columns come back; ``single`` says that a row has one match at most."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf

@@ -24,7 +24,7 @@ from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.whole import ReferenceJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.run import open_store
 from semistream.rows import Projection
 from semistream.spark import pins
@@ -94,7 +94,7 @@ class Operator:
         """True when a stream row never has more than one match."""
         return store.facts.unique or self.multiple != "all"
 
-    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> JoinPlan:
+    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> LookupPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
         refused.
         """
@@ -105,7 +105,7 @@ class Operator:
                 f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
                 f"{self.planned_version}, with which the query began, had; restart the query to do without it"
             )
-        plan = JoinPlan.make(
+        plan = LookupPlan.make(
             stream,
             store.schema,
             store.codec,
@@ -238,7 +238,7 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, am
 
 
 def _shared_cache(
-    operator: Operator, store: MasterStore, plan: JoinPlan, here: Area, among: int
+    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, among: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
@@ -266,7 +266,7 @@ def _shared_cache(
     return cache, division
 
 
-def _whole_master(operator: Operator, store: MasterStore, plan: JoinPlan, here: Area) -> ReferenceJoin:
+def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> ReferenceJoin:
     """The join whose table all tasks of this host share: the first task of a version loads it."""
 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:

@@ -8,15 +8,14 @@ A pin names the content (`StoreVersion`), and a task that finds other content re
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import ArgumentError, CorruptStoreError, StoreNotFoundError
-from semistream.stores.paged.manifest import Manifest, StoreVersion, checksum, publish_new
+from semistream.durable import create_once, read_once
+from semistream.errors import ArgumentError, StoreNotFoundError
+from semistream.stores.paged.manifest import Manifest, StoreVersion
 
 KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
@@ -87,31 +86,8 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: Stor
     return {"store_id": chosen.store_id, "version": chosen.number, "digest": chosen.digest, "since": now}
 
 
-def create_once(path: Path, content: dict[str, object]) -> None:
-    """Write a small file with a checksum, unless it is there: then what the first one wrote counts."""
-    with suppress(FileExistsError):  # another task created it first; use that one
-        publish_new(path, json.dumps({**content, "crc32": checksum(content)}))
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("version", "since"), "let the batch choose the newest version")
-
-
-def read_once(path: Path, numbers: tuple[str, ...], remedy: str) -> dict[str, Any] | None:
-    """What `create_once` wrote, with these numbers in it; None when there is no such file."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        content = json.loads(text)
-        if content.pop("crc32") != checksum(content):
-            raise ValueError("its checksum does not fit")
-        for name in numbers:
-            float(content[name])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise CorruptStoreError(f"{path} is damaged ({error}); delete it to {remedy}") from error
-    return dict(content)
 
 
 def _forget(directory: Path, batch: int) -> None:

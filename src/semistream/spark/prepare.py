@@ -20,7 +20,7 @@ from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins.contract import Join
 from semistream.joins.papers.waiting_join import WaitingJoin
 from semistream.joins.window import stream_row_bytes
-from semistream.lookup.bind import JoinPlan, key_mapping
+from semistream.lookup.bind import LookupPlan, key_mapping
 from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.lookup.run import open_store
 from semistream.shedding import Shed
@@ -67,7 +67,7 @@ class Prepared:
     """An enrichment that can be run."""
 
     operator: Operator
-    plan: JoinPlan
+    plan: LookupPlan
     choice: Choice
     transport: str
     why_transport: str
@@ -119,7 +119,7 @@ def prepare(
     if shed is not None:
         check_shed(about.df, shed, given, how, algorithm, transport, about.foreign)
         stream, transport = shed.widened(given, ignore_case=about.ignore_case), "rows"
-    plan = JoinPlan.make(
+    plan = LookupPlan.make(
         stream,
         opened.schema,
         opened.codec,
@@ -260,7 +260,7 @@ def _application(df: DataFrame) -> str:
 
 
 def _choose_transport(
-    transport: str, plan: JoinPlan, foreign: dict[str, str], join: type[Join], *, single: bool
+    transport: str, plan: LookupPlan, foreign: dict[str, str], join: type[Join], *, single: bool
 ) -> tuple[str, str]:
     if foreign:
         name, kind = next(iter(foreign.items()))

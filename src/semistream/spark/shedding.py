@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
 from semistream.shedding.intervals import Interval, share_of_blocks
 from semistream.shedding.log import PartWriter, batches_in, read_part
@@ -31,7 +32,7 @@ from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
 from semistream.spark.operator import Operator, opened
-from semistream.spark.pins import create_once, read_once, running_batch
+from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
 
 if TYPE_CHECKING:

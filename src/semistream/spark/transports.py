@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from semistream.errors import SchemaError
 from semistream.joins.contract import Join
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.operator import Operator, running
@@ -52,7 +52,7 @@ def rows_function(
         with running(operator, joined) as task, ExitStack() as stack:
             if shed is not None:
                 stack.enter_context(shedding(operator, shed, task.join, stream))
-            plan: JoinPlan = task.join.plan
+            plan: LookupPlan = task.join.plan
             kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
             schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)

@@ -8,7 +8,6 @@ from semistream.errors import ForeignCheckpointError, MissingBatchesError, SinkE
 from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write, stage
 from semistream.warehouse.delta import DeltaSink, query_of
 from semistream.warehouse.delta_tables import DeltaWarehouse
-from semistream.warehouse.parquet import ParquetWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse
 from semistream.warehouse.reconcile import Reconciled, reconcile
 
@@ -18,7 +17,6 @@ __all__ = [
     "DeltaWarehouse",
     "ForeignCheckpointError",
     "MissingBatchesError",
-    "ParquetWarehouse",
     "PostgresWarehouse",
     "Reconciled",
     "SinkError",

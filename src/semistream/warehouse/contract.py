@@ -6,7 +6,6 @@ into a redo log first: after a crash it is committed again, and a commit that is
 
     delta_tables    a Delta table each, and a ledger table that is written last
     postgres        everything of a batch in one transaction
-    parquet         one manifest a commit; exact only for readers of the manifest
 
 >>> files = (StagedFile("part-0.parquet", rows=2, bytes=1204),)
 >>> write = Write("sales", files, pa.schema([("id", pa.int64())]), "append")
@@ -27,8 +26,8 @@ from typing import Any, Literal, Protocol, cast
 
 import pyarrow as pa
 
+from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, choose
-from semistream.stores.paged.manifest import sync_directory
 from semistream.warehouse import SinkError
 from semistream.warehouse.marks import check_app, check_query
 from semistream.warehouse.schemas import stored_schema
@@ -158,20 +157,17 @@ class Warehouse(Protocol):
     def commit(self, batch: BatchWrites) -> bool:
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
-    def mirror(
-        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
-    ) -> bool:
+    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         """Bring a dimension to a version of its store: ``rows`` take the place of all rows with their keys.
 
-        The rows of the keys in ``deleted`` go. False when the table mirrors that version or a later one already.
-        ``store`` is the store's id.
+        False when the table mirrors that version or a later one already. ``store`` is the store's id.
         """
 
     def mirrored(self, table: str) -> int:
         """The version that the table mirrors, -1 for none."""
 
     def mirrored_store(self, table: str) -> int | None:
-        """The number that stands for the store that the table mirrors (`_marks.store_number`), if it is known."""
+        """The number that stands for the store that the table mirrors (`marks.store_number`), if it is known."""
 
     def files(self, table: str) -> set[str]:
         """The names of the files in `place` that are part of the table: they must not be removed."""
@@ -251,15 +247,13 @@ def directory_name(table: str) -> str:
     return table
 
 
-def changed_keys(table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None) -> pa.Table:
+def changed_keys(table: str, key: list[str], rows: pa.Table) -> pa.Table:
     """The distinct keys that a mirrored version touches, as the table keeps them; NULL is no key."""
-    parts = [rows] if deleted is None else [rows, deleted]
-    missing = [name for name in key if any(name not in part.column_names for part in parts)]
+    missing = [name for name in key if name not in rows.column_names]
     if missing or not key:
         raise SchemaError(f"{table}: the rows to be mirrored have no key column {', '.join(missing) or '(none given)'}")
     columns = stored_schema(pa.schema([rows.schema.field(name) for name in key]))
-    keys = pa.concat_tables([part.select(key).cast(columns) for part in parts])
-    keys = keys.group_by(key, use_threads=False).aggregate([])
+    keys = rows.select(key).cast(columns).group_by(key, use_threads=False).aggregate([])
     nulls = [name for name in key if keys.column(name).null_count]
     if nulls:
         raise SchemaError(f"{table}: key column {', '.join(nulls)} holds NULL, which is no key; leave those rows out")

@@ -147,14 +147,12 @@ class DeltaWarehouse:
         stream.seen[batch.query] = batch.batch
         return True
 
-    def mirror(
-        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
-    ) -> bool:
+    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         """Merge one version of a dimension, in one commit with its number; see `Warehouse.mirror`."""
         from deltalake.exceptions import CommitFailedError
 
         path = self._path(table)
-        keys = changed_keys(table, key, rows, deleted)
+        keys = changed_keys(table, key, rows)
         if version <= self.mirrored(table):
             return False
         self.prepare(table, rows.schema)

@@ -1,7 +1,7 @@
 """Marks: how far a stream has come in a table or a warehouse, and whose it is.
 
 A mark is a name with a number. They are kept with the data and change in the same commit: in Delta as application
-transactions, in PostgreSQL as rows, in Parquet in the manifest. Whatever keeps them, a batch is judged here.
+transactions, in PostgreSQL as rows. Whatever keeps them, a batch is judged here.
 
     sales@<query>           the last batch of this query
     sales                   the query that owns the stream: the first digits of its id

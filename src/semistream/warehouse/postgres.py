@@ -152,11 +152,9 @@ class PostgresWarehouse:
                 inside(self.place(write.table), file).unlink(missing_ok=True)
         return not there
 
-    def mirror(
-        self, table: str, key: list[str], rows: pa.Table, deleted: pa.Table | None, version: int, *, store: str = ""
-    ) -> bool:
+    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         """Merge one version of a dimension, with its number in the same transaction; see `Warehouse.mirror`."""
-        keys = changed_keys(table, key, rows, deleted)
+        keys = changed_keys(table, key, rows)
         if version <= self.mirrored(table):
             return False
         self.prepare(table, rows.schema)

@@ -32,7 +32,7 @@ from semistream.errors import (
     UnmatchedRowError,
     local_path,
 )
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import choose_algorithm
 from semistream.lookup.run import open_store
 from semistream.shedding.log import ShedPart, batches_in, decoded, read_part, read_rows
@@ -146,7 +146,7 @@ class _Load:
         about = self.parts[0]
         store = self._store(about)
         schema = next(read_rows(about.path)).schema
-        plan = JoinPlan.make(
+        plan = LookupPlan.make(
             schema,
             store.schema,
             store.codec,

@@ -28,8 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
-from semistream.workloads.chance import BITS, Numbers, random_bits
-from semistream.workloads.contract import BATCH_ROWS, check_range, slices
+from semistream.workloads.numbered import BATCH_ROWS, BITS, Numbers, check_range, random_bits, slices
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress

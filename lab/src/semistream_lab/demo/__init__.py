@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semistream.budget import parse_bytes
-from semistream.commands.needs import PIPELINE, need
 from semistream.errors import ArgumentError
+from semistream_lab.needs import PIPELINE, need
 
 DEFAULT_DIRECTORY = Path("runs/demo")
 _MARKER = ".semistream-demo"  # a directory with this file was made by the demo, and may be cleared by it

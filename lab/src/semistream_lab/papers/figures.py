@@ -69,7 +69,6 @@ class Panel:
     title: str
     log: bool = True
     model: str = ""
-    only: tuple[str, ...] = ()
 
 
 RATE = Panel("rows_per_second", "service rate, tuples a second")

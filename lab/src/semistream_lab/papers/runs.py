@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from semistream.errors import SettingError, choose
+from semistream.errors import choose
 from semistream_lab.cells import Cell
+from semistream_lab.errors import SettingError
 from semistream_lab.papers import SUITES
 from semistream_lab.papers.figures import Figure, Scale, places_of
 from semistream_lab.suites import in_turns

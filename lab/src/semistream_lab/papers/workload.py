@@ -1,13 +1,11 @@
-"""What the papers' experiments join: Zipf streams, and their data sets where the workload is there.
+"""What the papers' experiments join: Zipf streams, and their data sets.
 
 One contract serves all: ``master()`` gives batches, ``stream(start, count)`` a batch, ``key`` names the master's
-columns and ``on`` the join. Where a data set's workload is missing, or its generator, a Zipf stream of the same shape
-stands in for it, and the figure says so.
+columns and ``on`` the join. Where TPC-H's generator is missing, a Zipf stream stands in, and the figure says so.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-import semistream_lab.workloads
 from semistream.errors import SemistreamError
 from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.cells import enriched
 from semistream_lab.data import BenchData
+from semistream_lab.workloads import make_workload
+from semistream_lab.workloads.tpch_tables import find_program
 
 if TYPE_CHECKING:
     from semistream_lab.papers.figures import Scale
 
-LONGITUDES = 36_000  # values of the cloud reports' join attribute
 _FAR = 1 << 40  # the master's keys are drawn from another part of the same sequence than the stream's
 _MASTER_ROWS = {"customer": 150_000, "partsupp": 800_000}  # of TPC-H, at scale factor 1
 _MOST_FACTOR = 100.0  # the papers' own
@@ -74,15 +72,12 @@ class Endless:
         return self.load.stream(start // count % whole * count, min(count, self.load.stream_rows))
 
 
-def there(name: str) -> bool:
-    """Is there a workload of this name, and all that it needs?"""
-    if name not in getattr(semistream_lab.workloads, "WORKLOADS", {}):
+def tpch_there() -> bool:
+    """Is the program there that makes the tables of TPC-H?"""
+    try:
+        find_program()
+    except SemistreamError:
         return False
-    if name == "tpch":
-        try:
-            importlib.import_module("semistream_lab.workloads.tpch_tables").find_program()
-        except SemistreamError:
-            return False
     return True
 
 
@@ -94,8 +89,7 @@ def load_of(params: dict[str, Any], root: Path) -> Any:
     if name == "many":
         return ManyToMany(params["rows"], params["domain"], params["skew"], params["master_skew"])
     place = {"directory": root / "tpch"} if name == "tpch" else {}
-    kinds: dict[str, Any] = getattr(semistream_lab.workloads, "WORKLOADS", {})
-    load = kinds[name](**params["options"], **place)
+    load = make_workload(name, **params["options"], **place)
     return load if load.stream_rows is None else Endless(load)
 
 
@@ -130,11 +124,8 @@ class LabData(BenchData):
 def weather(scale: Scale) -> tuple[dict[str, Any], str]:
     """Parameters of the cloud reports at a scale, and what a reader must know of them."""
     rows = min(scale.rows, 20_000_000)
-    if there("weather"):
-        note = "The cloud reports are generated in the format of the originals, which cannot be shipped."
-        return scale.cell(workload="weather", rows=rows, skew=0.5, options={"rows": rows}), note
-    note = "The cloud reports' workload is not there yet: a Zipf stream over 36,000 values, many-to-many, stands in."
-    return scale.cell(workload="many", rows=rows, domain=LONGITUDES, master_skew=0.5, skew=0.5), note
+    note = "The cloud reports are generated in the format of the originals, which cannot be shipped."
+    return scale.cell(workload="weather", rows=rows, skew=0.5, options={"rows": rows}), note
 
 
 def stands_in(params: dict[str, Any]) -> bool:
@@ -145,10 +136,10 @@ def stands_in(params: dict[str, Any]) -> bool:
 def tpch(scale: Scale, master: str) -> tuple[dict[str, Any], str]:
     """As `weather`, for a master table of TPC-H and its stream."""
     stream = {"customer": "orders", "partsupp": "lineitem"}[master]
-    if there("tpch"):
+    if tpch_there():
         factor = min(_MOST_FACTOR, max(0.01, scale.rows / _MASTER_ROWS[master]))
         options = {"master_table": master, "scale_factor": round(factor, 4)}
         note = f"TPC-H's {master} and {stream}, scale factor {options['scale_factor']:g}; its keys are uniform."
         rows = round(_MASTER_ROWS[master] * factor)
         return scale.cell(workload="tpch", rows=rows, skew=0.0, options=options), note
-    return scale.cell(), f"TPC-H ({master}, {stream}) or its generator is not there yet: Zipf with skew 1 stands in."
+    return scale.cell(), f"The generator of TPC-H ({master}, {stream}) is not there: Zipf with skew 1 stands in."

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from semistream.errors import ArgumentError
-from semistream.workloads.contract import check_range, slices
+from semistream.workloads.numbered import check_range, slices
 from semistream_lab.workloads import WORKLOADS, Workload, make_workload
 from semistream_lab.workloads.arrivals import Arrivals
 from semistream_lab.workloads.registry import option_types, parse_options, plain_name, settings

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from semistream.errors import ArgumentError, OffsetError
+from semistream.errors import ArgumentError
+from semistream_lab.errors import OffsetError
 from semistream_lab.spark.generated import Generated
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semistream.workloads.contract import Workload
+    from semistream_lab.workloads.contract import Workload
     from semistream_lab.workloads.registry import WORKLOADS, make_workload
 
 __all__ = ["WORKLOADS", "Workload", "make_workload"]
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(registry, name)
     if name == "Workload":
-        from semistream.workloads import contract
+        from semistream_lab.workloads import contract
 
         return getattr(contract, name)
     raise AttributeError(f"module 'semistream_lab.workloads' has no attribute {name!r}")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semistream.errors import ArgumentError, choose
-from semistream.workloads.contract import Workload
 from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.contract import Workload
 from semistream_lab.workloads.retail import RetailWorkload
 from semistream_lab.workloads.tpch import TpchWorkload
 from semistream_lab.workloads.weather import WeatherWorkload

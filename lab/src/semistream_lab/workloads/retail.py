@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, local_path
-from semistream.workloads.chance import Numbers, random_bits
-from semistream.workloads.contract import BATCH_ROWS, check_range, slices
+from semistream.workloads.numbered import BATCH_ROWS, Numbers, check_range, random_bits, slices
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress

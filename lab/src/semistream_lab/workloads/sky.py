@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.workloads.chance import Numbers, random_shares
+from semistream.workloads.numbered import BITS, Numbers, random_bits
 
 Shares = npt.NDArray[np.float64]
 # Clear and overcast skies are reported most: shares of 0 to 8 eighths.
@@ -113,4 +113,9 @@ class Sky:
         return np.where(foggy, 45, code)
 
     def _drawn(self, column: int) -> Shares:
-        return random_shares(self.seed, self.use + column, self.number)
+        return _random_shares(self.seed, self.use + column, self.number)
+
+
+def _random_shares(seed: int, column: int, number: Numbers) -> npt.NDArray[np.float64]:
+    """A number in (0, 1) for each row number."""
+    return (random_bits(seed, column, number) + 0.5) / 2**BITS

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, GeneratorError
-from semistream.workloads.contract import check_range
+from semistream.errors import ArgumentError
+from semistream.workloads.numbered import check_range
+from semistream_lab.errors import GeneratorError
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress

@@ -25,7 +25,7 @@ from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store, StoreFacts
 
 Schedule = Callable[[int], tuple[int, int]]
@@ -49,7 +49,7 @@ class AMeshJoin(ScanJoin):
     idea = "MESHJOIN whose packet and read sizes may change at any step"
     settings_type = AmeshSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         pages = self.shares(store.facts, plan, budget.total).buffer // store.facts.page_bytes
         super().__init__(store, plan, budget, settings, Demand(in_buffer=max(1, pages)))
         self.settings = AmeshSettings.of(settings)
@@ -100,7 +100,7 @@ class AMeshJoin(ScanJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -25,7 +25,7 @@ from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
 from semistream.joins.popularity import Floats, Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows
@@ -60,7 +60,7 @@ class BlockJoin(QueueJoin):
 
     buffer_share = 0.005
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         shares = self.shares(store.facts, plan, budget.total)
         self._limit = _limit(shares)
         counts = _COUNT_BYTES * (Master.of(store.facts, shares.buffer).partitions + 1)
@@ -83,7 +83,7 @@ class BlockJoin(QueueJoin):
 
     @classmethod
     def blocks_in_memory(
-        cls, facts: StoreFacts, plan: JoinPlan, memory_bytes: int, profile: Profile
+        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile
     ) -> tuple[Shares, Master, int, float, Floats]:
         """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
         shares = cls.shares(facts, plan, memory_bytes)

@@ -13,7 +13,7 @@ from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store, StoreFacts
 
 
@@ -25,7 +25,7 @@ class CacheFirst(WaitingJoin):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,
@@ -48,12 +48,12 @@ class CacheFirst(WaitingJoin):
         yield from self.cache.answer(stream, codes, waiting)
 
     @staticmethod
-    def cached_rows(facts: StoreFacts, plan: JoinPlan, shares: Shares, share: float) -> int:
+    def cached_rows(facts: StoreFacts, plan: LookupPlan, shares: Shares, share: float) -> int:
         """Rows that H_R has room for."""
         return int(shares.free * share) // row_cost(facts, plan) if shares.spare > 0 else 0
 
     @staticmethod
-    def divided(facts: StoreFacts, plan: JoinPlan, shares: Shares, rows: int) -> dict[str, int]:
+    def divided(facts: StoreFacts, plan: LookupPlan, shares: Shares, rows: int) -> dict[str, int]:
         """The parts of the budget, by name."""
         cache = rows * row_cost(facts, plan)
         return {

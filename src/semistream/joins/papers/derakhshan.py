@@ -32,7 +32,7 @@ from semistream.joins.popularity import Popularity
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.joins.window import row_charge
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows, Projection
 from semistream.stores.contract import Store, StoreFacts
 
@@ -58,7 +58,7 @@ class DerakhshanJoin(Join):
     idea = "a block's missing keys are asked for in one batch; least recently used rows leave the cache; order is kept"
     keeps_order = True
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
         facts = self.facts
         budget.require("index", facts.index_bytes)
@@ -82,7 +82,7 @@ class DerakhshanJoin(Join):
         self.stats.peak_bytes = budget.peak
 
     @staticmethod
-    def _waiting_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+    def _waiting_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
         return row_charge(plan.stream) + cell_bytes(facts, projected(facts, plan)) + _INDEX_BYTES
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,7 +174,7 @@ class DerakhshanJoin(Join):
         self.cache.check(self.name)
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         row = output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan)
         return int(facts.index_bytes + facts.largest_page + row)
@@ -183,7 +183,7 @@ class DerakhshanJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

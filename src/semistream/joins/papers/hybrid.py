@@ -16,7 +16,7 @@ from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import Master, prediction, queue_reads
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import StoreFacts
 
 
@@ -30,7 +30,7 @@ class HybridJoin(QueueJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -18,7 +18,7 @@ from semistream.budget import Budget
 from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import Store, StoreFacts
 
@@ -32,7 +32,7 @@ class IndexNestedLoopJoin(Join):
     name = "inl"
     idea = "one indexed lookup a stream tuple"
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
         facts = self.facts
         self.projection = Projection(facts.layout, plan.needed)
@@ -80,7 +80,7 @@ class IndexNestedLoopJoin(Join):
         yield from self.output.settled(stream, matched)
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         per_row = row_charge(plan.stream) + int(facts.row_bytes)
         return int(facts.index_bytes + 2 * facts.largest_page + per_row)
@@ -89,7 +89,7 @@ class IndexNestedLoopJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -17,7 +17,7 @@ from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.joins.sizes import cell_bytes, projected
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection, RowLayout, address_of
 from semistream.stats import Stats
 from semistream.stores.contract import StoreFacts
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
-def row_cost(facts: StoreFacts, plan: JoinPlan) -> int:
+def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
     return cell_bytes(facts, projected(facts, plan)) + _ENTRY_BYTES
 
@@ -37,7 +37,7 @@ class MasterCache(Multimap):
     def __init__(
         self,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         rows: int,
         stats: Stats,
         most_rows: int,

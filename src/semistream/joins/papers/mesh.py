@@ -21,7 +21,7 @@ from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Demand
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store, StoreFacts
 
 
@@ -43,7 +43,7 @@ class MeshJoin(ScanJoin):
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
     settings_type = MeshSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         demand = Demand(buffer_share=MeshSettings.of(settings).buffer_share)
         super().__init__(store, plan, budget, settings, demand)
 
@@ -51,7 +51,7 @@ class MeshJoin(ScanJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

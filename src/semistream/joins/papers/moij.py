@@ -34,7 +34,7 @@ from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.papers.waiting_join import Demand, Shares
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 
@@ -68,7 +68,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
     settings_type = MoijSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         rows = _most_rows(self.shares(store.facts, plan, budget.total), row_cost(store.facts, plan))
         super().__init__(store, plan, budget, settings, Demand(reserved={"cache tables": rows * _TABLE_BYTES}), rows)
         self.settings = MoijSettings.of(settings)
@@ -153,7 +153,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

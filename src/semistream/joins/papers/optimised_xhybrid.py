@@ -23,7 +23,7 @@ from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.waiting_join import Source
 from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import StoreFacts
 
 
@@ -54,7 +54,7 @@ class OptimisedXHybridJoin(CacheJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -20,7 +20,7 @@ from semistream.budget import Budget
 from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store, StoreFacts
 
 
@@ -30,7 +30,7 @@ class PartitionJoin(BlockJoin):
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
         self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
 
@@ -45,7 +45,7 @@ class PartitionJoin(BlockJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

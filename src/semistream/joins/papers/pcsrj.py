@@ -30,7 +30,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.papers.waiting_join import buffer_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store, StoreFacts
 
@@ -65,7 +65,7 @@ class ParallelCacheJoin(Join):
     settings_type = PcsrjSettings
     needs = SemiStreamCacheJoin.needs
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
         self.settings = PcsrjSettings.of(settings)
         kind = SemiStreamCacheJoin
@@ -162,7 +162,7 @@ class ParallelCacheJoin(Join):
             node.check()
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         return SemiStreamCacheJoin.least_bytes(facts, plan)
 
@@ -170,7 +170,7 @@ class ParallelCacheJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

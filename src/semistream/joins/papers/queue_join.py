@@ -15,7 +15,7 @@ from semistream.budget import Budget
 from semistream.errors import InvariantError
 from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store
 
 
@@ -25,7 +25,7 @@ class QueueJoin(WaitingJoin):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import SemistreamError
 from semistream.joins.contract import Join, JoinSettings
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 from semistream.stores.contract import Store
 
@@ -31,7 +31,7 @@ class RemoteNode:
     """Looks like the join that runs elsewhere, as far as a parallel join asks for it."""
 
     def __init__(
-        self, kind: type[Join], store: Store, plan: JoinPlan, memory_bytes: int, settings: JoinSettings
+        self, kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, settings: JoinSettings
     ) -> None:
         self._made_of = kind, store, plan, memory_bytes, settings
         self._plan = plan

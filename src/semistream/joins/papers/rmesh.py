@@ -21,7 +21,7 @@ from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Demand, Source
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store
 
@@ -44,7 +44,7 @@ class RMeshJoin(ScanJoin):
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         self.settings = RmeshSettings.of(settings)
         super().__init__(store, plan, budget, settings, Demand(in_buffer=self.settings.segments))
         # First and last segment in the buffer, codes, rows, and the requests of its reader until then.

@@ -21,7 +21,7 @@ from semistream.joins.costs import Master, prediction
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch
@@ -39,7 +39,7 @@ class ScanJoin(WaitingJoin):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,
@@ -133,7 +133,7 @@ class ScanJoin(WaitingJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,
@@ -144,7 +144,7 @@ class ScanJoin(WaitingJoin):
 
     @classmethod
     def predict_with(
-        cls, facts: StoreFacts, plan: JoinPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
+        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
     ) -> Prediction:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
         shares = cls.shares(facts, plan, memory_bytes, buffer_share)

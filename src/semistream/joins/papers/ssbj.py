@@ -25,7 +25,7 @@ from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 
@@ -39,7 +39,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     takes_conditions = False  # its cache finds rows by key
     keeps_order = False
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
         self._row_cost, self._slot_cost = row_cost(store.facts, plan), slot_bytes(plan.stream)
 
@@ -61,7 +61,7 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

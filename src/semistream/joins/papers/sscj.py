@@ -29,7 +29,7 @@ from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.waiting_join import Demand
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import Store, StoreFacts
 
@@ -62,7 +62,7 @@ class SemiStreamCacheJoin(CacheJoin):
     idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
     settings_type = SscjSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         chosen, facts = SscjSettings.of(settings), store.facts
         shares = self.shares(facts, plan, budget.total, chosen.buffer_share)
         rows = self.cached_rows(facts, plan, shares, chosen.cache_share)
@@ -108,7 +108,7 @@ class SemiStreamCacheJoin(CacheJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,
@@ -120,7 +120,7 @@ class SemiStreamCacheJoin(CacheJoin):
     def predict_part(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

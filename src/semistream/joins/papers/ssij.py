@@ -20,7 +20,7 @@ import pyarrow as pa
 from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.costs import prediction
 from semistream.joins.papers.block_join import BlockJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import StoreFacts
 
 
@@ -39,7 +39,7 @@ class SemiStreamIndexJoin(BlockJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -12,7 +12,7 @@ from semistream.budget import Budget
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Prediction, Profile
 from semistream.joins.papers.xhybrid import XHybridJoin
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store, StoreFacts
 
 
@@ -36,7 +36,7 @@ class TunedXHybridJoin(XHybridJoin):
     idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
     settings_type = TunedXHybridSettings
 
-    def __init__(self, store: Store, plan: JoinPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         chosen = TunedXHybridSettings.of(settings)
         super().__init__(store, plan, budget, settings, chosen.swappable, chosen.pinned)
 
@@ -44,7 +44,7 @@ class TunedXHybridJoin(XHybridJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

@@ -28,7 +28,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import PageStore, Store, StoreFacts
 
@@ -91,7 +91,7 @@ class Source:
     answering hits would cost more than all the rest.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], plan: JoinPlan, output: Output, answer: Answer) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: LookupPlan, output: Output, answer: Answer) -> None:
         self._pieces = (
             piece
             for batch in batches
@@ -148,7 +148,7 @@ class WaitingJoin(Join):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         demand: Demand | None = None,
@@ -263,13 +263,13 @@ class WaitingJoin(Join):
             raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         row = output_row_bytes(facts, plan)
         return int(facts.index_bytes + facts.largest_page + row + cls._slot_bytes(facts, plan))
 
     @classmethod
-    def shares(cls, facts: StoreFacts, plan: JoinPlan, total: int, buffer_share: float | None = None) -> Shares:
+    def shares(cls, facts: StoreFacts, plan: LookupPlan, total: int, buffer_share: float | None = None) -> Shares:
         """How a budget is divided, in a run and in the cost model."""
         spare = max(0, total - cls.least_bytes(facts, plan))
         buffer = buffer_bytes(facts, spare, cls.buffer_share if buffer_share is None else buffer_share)
@@ -280,7 +280,7 @@ class WaitingJoin(Join):
         return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @staticmethod
-    def _slot_bytes(facts: StoreFacts, plan: JoinPlan) -> int:
+    def _slot_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
         """What a waiting tuple takes; in order, with room for a match."""
         cell = cell_bytes(facts, projected(facts, plan)) + CELL_OVERHEAD if plan.ordered else 0
         return slot_bytes(plan.stream) + cell

@@ -27,7 +27,7 @@ from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Demand, Shares
 from semistream.joins.popularity import Popularity
 from semistream.keys import Codes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows
@@ -44,7 +44,7 @@ class XHybridJoin(QueueJoin):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         swappable: float | None = None,
@@ -91,7 +91,7 @@ class XHybridJoin(QueueJoin):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,
@@ -104,7 +104,7 @@ class XHybridJoin(QueueJoin):
     def predict_with(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         swappable: float | None = None,

@@ -14,7 +14,7 @@ from semistream.joins.sweep.split import (
     worth_keeping,
 )
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import StoreFacts
 
 _DAMPING = 0.3
@@ -27,7 +27,7 @@ class Balance:
     def __init__(
         self,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         parts: Division,
         cache: TupleCache | None,
         room: int,

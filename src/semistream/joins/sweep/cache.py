@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import InvariantError
+from semistream.joins.groups import Indices
 from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of
@@ -184,7 +185,7 @@ class TupleCache:
         place, width = (0, 0) if staging is None else (address_of(staging), self.layout.head)
         return out, int(self._kernels.probe(self.header, codes, valid, out, place, width))
 
-    def spread(self, values: Addresses) -> tuple[npt.NDArray[np.int64], Addresses, Any]:
+    def spread(self, values: Addresses) -> tuple[Indices, Addresses, npt.NDArray[np.uint8]]:
         """(value index, row address) for every row of these values; the third result keeps copied rows alive."""
         from semistream.kernels import cache_values as k
 
@@ -201,7 +202,7 @@ class TupleCache:
         k.spread_values(values, counts, head, last, index, rows)
         return index, rows, buffer
 
-    def offer(self, codes: Codes, packed: PackedRows, first: Any, last: Any, least: int, longest: int) -> int:
+    def offer(self, codes: Codes, packed: PackedRows, first: Indices, last: Indices, least: int, longest: int) -> int:
         """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were
         taken.
         """

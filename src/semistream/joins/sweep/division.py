@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from semistream.joins.sizes import output_row_bytes
 from semistream.joins.window import row_charge
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 _BUFFER = 1 << 20  # a few of the longest requests; more only takes memory from the cache
@@ -27,7 +27,7 @@ class Division:
     window: int
 
     @staticmethod
-    def of(facts: StoreFacts, plan: JoinPlan, total: int, share: float, tasks: int = 1) -> Division:
+    def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1) -> Division:
         """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
         page = facts.largest_page
         row = output_row_bytes(facts, plan)

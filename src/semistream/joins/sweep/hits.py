@@ -36,11 +36,10 @@ def pairs_of_hits(
     hit_rows = np.flatnonzero(hit)
     if len(hit_rows) == 0:
         return []
-    if simple:
-        index, rows, kept = np.arange(len(hit_rows)), values[hit_rows], None
-    else:
-        index, rows, kept = cache.spread(values[hit_rows])
-    left = hit_rows[index]
+    left, rows, kept = hit_rows, values[hit_rows], None
+    if not simple:
+        index, rows, kept = cache.spread(rows)
+        left = hit_rows[index]
     if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
         values[np.setdiff1d(hit_rows, left)] = 0
     if not output.sure:

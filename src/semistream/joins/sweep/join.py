@@ -51,7 +51,7 @@ from semistream.joins.sweep.hits import pairs_of_hits
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.window import Window, charge, row_charge
 from semistream.keys import Codes, Mask
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.rows import PackedRows, Projection
 from semistream.stores.contract import PLAN_BYTES, Store, StoreFacts
@@ -84,7 +84,7 @@ class SweepJoin(Join):
     def __init__(
         self,
         store: Store,
-        plan: JoinPlan,
+        plan: LookupPlan,
         budget: Budget,
         settings: JoinSettings | None = None,
         *,
@@ -317,7 +317,7 @@ class SweepJoin(Join):
             raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: JoinPlan) -> int:
+    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
         return int(facts.index_bytes + 2 * facts.largest_page + PLAN_BYTES + output_row_bytes(facts, plan) + waiting)
@@ -326,7 +326,7 @@ class SweepJoin(Join):
     def predict(
         cls,
         facts: StoreFacts,
-        plan: JoinPlan,
+        plan: LookupPlan,
         memory_bytes: int,
         profile: Profile,
         settings: JoinSettings | None = None,

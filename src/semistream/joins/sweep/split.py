@@ -20,7 +20,7 @@ from semistream.joins.sizes import output_row_bytes, projected
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.window import row_charge, waiting_bytes
-from semistream.lookup.bind import JoinPlan
+from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Split:
     """What the two sides of a budget are worth, for a Zipf stream of some exponent whose rows may wait so long."""
 
     def __init__(
-        self, facts: StoreFacts, plan: JoinPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
+        self, facts: StoreFacts, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
         layout = projected(facts, plan)
         self._cell = key_cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
@@ -174,7 +174,7 @@ class Split:
 
 
 def predict_sweep(
-    facts: StoreFacts, plan: JoinPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
+    facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
 ) -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
     parts = Division.of(facts, plan, memory_bytes, settings.cache_share)

@@ -11,7 +11,6 @@ import base64
 import json
 import time
 import uuid
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream import failpoints
-from semistream.durable import explained, private, publish_new, sync_directory
+from semistream.durable import checksum, explained
 from semistream.errors import (
     ArgumentError,
     CorruptStoreError,
@@ -29,18 +28,6 @@ from semistream.errors import (
     StoreNotFoundError,
 )
 from semistream.stores.paged.listing import Listing, manifest_path
-
-__all__ = [
-    "Manifest",
-    "SegmentEntry",
-    "StoreVersion",
-    "checked_properties",
-    "checksum",
-    "new_id",
-    "private",
-    "publish_new",
-    "sync_directory",
-]
 
 FORMAT = 1
 _ANCESTORS = 64  # versions that others may publish and vacuum while a writer is between its link and its second look
@@ -205,11 +192,6 @@ def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             raise ArgumentError(f"properties: {name!r}: {value!r} is not usable; names and values are texts")
     return given
-
-
-def checksum(body: dict[str, Any]) -> int:
-    """Of a JSON document, however it is laid out."""
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 
 def _listed(versions: list[int]) -> str:

@@ -6,17 +6,15 @@ point. So a stream can be cut anywhere, made by several processes, and made agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.workloads.numbered import BATCH_ROWS
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress
-
-BATCH_ROWS = 1 << 18
 
 
 @runtime_checkable
@@ -72,21 +70,3 @@ class Workload(Protocol):
     def prepare(self, progress: Progress | None = None) -> None:
         """Make what must lie on disk before the first row; nothing for workloads that are computed."""
         ...
-
-
-def slices(
-    read: Callable[[int, int], pa.RecordBatch], rows: int, batch_rows: int = BATCH_ROWS, start: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """``rows`` rows from ``start`` on, in batches."""
-    if batch_rows < 1:
-        raise ArgumentError(f"batch_rows={batch_rows} must be at least 1")
-    for at in range(start, start + rows, batch_rows):
-        yield read(at, min(batch_rows, start + rows - at))
-
-
-def check_range(start: int, count: int, rows: int | None = None, what: str = "stream") -> None:
-    """Refuse rows that are not there."""
-    if start < 0 or count < 0:
-        raise ArgumentError(f"start={start} and count={count} must be 0 or more")
-    if rows is not None and start + count > rows:
-        raise ArgumentError(f"start={start}, count={count}: the {what} has {rows:,} rows")

@@ -1,0 +1,56 @@
+"""``compute``: columns by Spark SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from semistream.errors import ArgumentError
+from semistream.pipeline.masters import Masters
+from semistream.pipeline.memory import Memory
+from semistream.pipeline.steps.contract import Form, Known, Step, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.pipeline.layout import Layout
+
+
+@dataclass(frozen=True)
+class Compute(Step):
+    """Add columns computed by Spark SQL expressions."""
+
+    columns: dict[str, str]
+
+    def check(self, known: Known) -> None:
+        """One column may use those before it."""
+        for name, expression in self.columns.items():
+            known.need_used(expression, name)
+            known.add(name, None, name)
+
+    def describe(self, memory: Memory) -> list[str]:
+        """A line a column."""
+        del memory
+        return [f"compute {name} = {expression}" for name, expression in self.columns.items()]
+
+    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+        """The columns are added."""
+        from pyspark.sql import functions as F
+
+        del layout, masters
+        return frame.withColumns({name: F.expr(expression) for name, expression in self.columns.items()})
+
+
+def compute(**columns: str) -> Compute:
+    """Add columns: ``compute(revenue="quantity * price")``, in Spark SQL."""
+    for name, expression in columns.items():
+        if not isinstance(expression, str) or not expression.strip():
+            raise ArgumentError(
+                f"compute({name}={expression!r}): give an expression in SQL, such as 'quantity * price'"
+            )
+    if not columns:
+        raise ArgumentError("compute() adds no column; name some, as in compute(revenue='quantity * price')")
+    return Compute(dict(columns))
+
+
+FORM = Form("compute", lambda value, _: compute(**table_of(value)))

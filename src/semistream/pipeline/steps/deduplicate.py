@@ -1,0 +1,116 @@
+"""``deduplicate``: the first row of a business key, of all that ever came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from semistream.errors import ArgumentError
+from semistream.pipeline.columns import DUPLICATE, QUARANTINE, ROUTE
+from semistream.pipeline.masters import SEEN, Masters
+from semistream.pipeline.memory import Claim, Memory
+from semistream.pipeline.staging import KEYS, Route
+from semistream.pipeline.steps.contract import Form, Known, Step
+from semistream.pipeline.ways import leave
+from semistream.spark import enrich
+from semistream.spark.frames import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.changes.duplicates import SeenKeys
+    from semistream.pipeline.layout import Layout, Schemas
+
+_FOUND = "_ss_found"
+_FIRST = "_ss_first"
+
+
+@dataclass(frozen=True)
+class Deduplicate(Step):
+    """Let the first row of a business key through, of all that ever came."""
+
+    key: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    memory: str | None = None
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Its key."""
+        return self.key
+
+    def check(self, known: Known) -> None:
+        """By columns of the source, before rows become several, once in a pipeline."""
+        word = "deduplicate"
+        for name in (*self.key, *self.order_by):
+            known.need([name], word)
+            if known.source is not None and name not in known.source:
+                raise known.error(word, f"{name!r} must be a column of the source, not a computed one")
+        if known.several:
+            message = "may give several rows for one, all but one of which would go; put this step before it"
+            raise known.error(word, f"{known.several!r} {message}")
+        if known.deduplicated:
+            raise known.error(word, "a pipeline can deduplicate once; name all columns of the key in it")
+        known.deduplicated = True
+
+    def describe(self, memory: Memory) -> list[str]:
+        """One line."""
+        del memory
+        return [f"deduplicate by {', '.join(self.key)}"]
+
+    def claim(self, seen: SeenKeys | None) -> Claim | None:
+        """The keys that were loaded, which become more and more."""
+        return None if seen is None else Claim(SEEN, seen.store, (), "auto", self.memory, grows=True)
+
+    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+        """The first row of each business key goes on: the first of this batch, if no batch before had one."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        assert masters.seen is not None
+        for name in self.key:
+            reason = F.lit(f"{name} is NULL, part of the business key")
+            frame = leave(frame, F.col(quoted(name)).isNull(), QUARANTINE, reason)
+        others = [name for name in layout.original if name not in (*self.key, *self.order_by)]
+        order = [F.col(ROUTE).isNotNull(), *(F.col(quoted(name)) for name in (*self.order_by, *others))]
+        window = Window.partitionBy(*[F.col(quoted(name)) for name in self.key]).orderBy(*order)
+        frame = frame.withColumn(_FIRST, F.row_number().over(window) == 1)
+        frame = leave(frame, ~F.col(_FIRST), DUPLICATE, F.lit("again in the same batch")).drop(_FIRST)
+        frame = enrich(
+            frame,
+            masters.seen,
+            on=list(self.key),
+            columns=[],
+            memory=layout.memory[SEEN].memory_bytes,
+            master_version=masters.versions[SEEN],
+            status=_FOUND,
+            allow_empty=True,
+            tasks_per_host=layout.tasks,
+        )
+        return leave(frame, F.col(_FOUND) == "matched", DUPLICATE, F.lit("loaded before")).drop(_FOUND)
+
+    def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
+        """The keys of rows that are loaded."""
+        del number, layout, started
+        fields = [pa.field(name, schemas.hidden[name]) for name in self.key]
+        return [Route(KEYS, self.key, pa.schema(fields), staging)]
+
+
+def deduplicate(*key: str, order_by: str | Sequence[str] = (), memory: str | None = None) -> Deduplicate:
+    """Let only the first row of a business key through, of this batch and of all before it.
+
+    Within a batch the first by ``order_by`` is taken (and by all other columns, so that a replay takes the same).
+    """
+    if not key or not all(isinstance(name, str) and name for name in key):
+        raise ArgumentError(f"deduplicate{key!r}: name the columns of the business key, as in deduplicate('sale_id')")
+    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    return Deduplicate(key, order, memory)
+
+
+FORM = Form(
+    "deduplicate",
+    lambda value, _, **settings: deduplicate(*([value] if isinstance(value, str) else value), **settings),
+    Form.settings_of(deduplicate),
+)

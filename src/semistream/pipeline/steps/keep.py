@@ -1,0 +1,52 @@
+"""``keep``: rows for which a condition holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from semistream.errors import ArgumentError
+from semistream.pipeline.columns import FILTERED
+from semistream.pipeline.masters import Masters
+from semistream.pipeline.memory import Memory
+from semistream.pipeline.steps.contract import Form, Known, Step
+from semistream.pipeline.ways import leave
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from semistream.pipeline.layout import Layout
+
+
+@dataclass(frozen=True)
+class Keep(Step):
+    """Keep the rows for which a Spark SQL condition holds; the others are counted and gone."""
+
+    condition: str
+
+    def check(self, known: Known) -> None:
+        """Its columns are there."""
+        known.need_used(self.condition, "keep")
+
+    def describe(self, memory: Memory) -> list[str]:
+        """One line."""
+        del memory
+        return [f"keep where {self.condition}"]
+
+    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+        """Rows for which the condition does not hold, or is NULL, are filtered."""
+        from pyspark.sql import functions as F
+
+        del layout, masters
+        holds = F.coalesce(F.expr(self.condition).cast("boolean"), F.lit(False))
+        return leave(frame, ~holds, FILTERED, F.lit(None).cast("string"))
+
+
+def keep(condition: str) -> Keep:
+    """Keep the rows for which a condition in Spark SQL holds: ``keep("quantity > 0")``."""
+    if not isinstance(condition, str) or not condition.strip():
+        raise ArgumentError(f"keep({condition!r}): give a condition in SQL, such as 'quantity > 0'")
+    return Keep(condition)
+
+
+FORM = Form("keep", lambda value, _: keep(value))
