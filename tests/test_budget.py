@@ -96,3 +96,11 @@ def test_whatever_is_asked_the_total_is_kept(steps: list[tuple[str, int, bool]])
         assert budget.used == sum(held.values()) <= 1000
         assert budget.free == 1000 - budget.used
         assert budget.peak == most
+
+
+def test_a_part_is_resized_or_stays() -> None:
+    budget = Budget(1000)
+    assert budget.resize("cache", 600)
+    assert budget.resize("cache", 200)
+    assert not budget.resize("cache", 1001)
+    assert (budget.parts["cache"], budget.free, budget.peak) == (200, 800, 600)

@@ -109,6 +109,14 @@ class Budget:
                 f"{', '.join(self.parts) or 'nothing else'}; give at least {least:,} bytes"
             )
 
+    def resize(self, part: str, size: int) -> bool:
+        """Make a part as large as this, by a grant or by giving back; or refuse, and leave it as it is."""
+        held = self.parts.get(part, 0)
+        if size > held:
+            return self.grant(part, size - held)
+        self.release(part, held - size)
+        return True
+
     def release(self, part: str, size: int | None = None) -> None:
         """Give back some bytes of a part, or all of it."""
         held = self.parts.get(part, 0)

@@ -177,4 +177,4 @@ def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(
         assert join.window_limit > 0
     assert rows == 3_000_000
     join.check()
-    assert join._filter is not None
+    assert join.absent.filter is not None

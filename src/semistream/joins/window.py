@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from semistream.budget import Budget
 from semistream.keys import Codes
 
 WORK_BYTES = 28  # a row's place in the order, its code, its group's start, and flags; or its code three times over
@@ -48,36 +49,45 @@ def waiting_bytes(schema: pa.Schema) -> int:
 
 
 class Window:
-    """Waiting stream rows and their codes."""
+    """Waiting stream rows and their codes; what they are charged is a part of the budget."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, budget: Budget) -> None:
         self._schema = schema
+        self._budget = budget
         self._columns: list[list[pa.Array]] = [[] for _ in schema]
         self._codes: list[Codes] = []
         self.rows = 0
-        self.bytes = 0
         self.since: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What the waiting rows are charged, or those taken until they are given up."""
+        return self._budget.parts.get("window", 0)
 
     def add(self, batch: pa.RecordBatch, codes: Codes, now: float) -> None:
         """Let rows wait."""
         if batch.num_rows == 0:
             return
+        self._budget.require("window", charge(batch))
         if self.since is None:
             self.since = now
         for waiting, column in zip(self._columns, batch.columns, strict=True):
             waiting.append(column)
         self._codes.append(codes)
         self.rows += batch.num_rows
-        self.bytes += charge(batch)
 
     def take(self) -> tuple[pa.RecordBatch, Codes]:
-        """All waiting rows, in order of arrival; the window is empty afterwards."""
+        """All waiting rows, in order of arrival. The window is empty then; call `release` when they have left."""
         columns = []
         for position, parts in enumerate(self._columns):
             columns.append(pa.concat_arrays(parts) if parts else pa.array([], self._schema.field(position).type))
             self._columns[position] = []  # one column at a time is held twice, not all
         codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.uint64)
         self._codes = []
-        self.rows = self.bytes = 0
+        self.rows = 0
         self.since = None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), codes
+
+    def release(self) -> None:
+        """The rows that were taken have left: give back their bytes."""
+        self._budget.resize("window", 0)

@@ -13,6 +13,7 @@ MODULES = (
     "locating",
     "bloom",
     "cache",
+    "cache_admission",
     "cache_values",
     "pairs",
     "multimap",

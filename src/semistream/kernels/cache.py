@@ -8,14 +8,14 @@ each. A value, the packed rows of one key, lies in one cell or in a chain of cel
 A cell is ``[code u64 | state u8 | check u24 | value length u32 | next cell u32 | bytes]``; where every value is
 one row of fixed width (``simple``), length and next cell are left out. The check covers the whole cell: a
 damaged cell is a miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in
-the sketch (count-min, two counters a key, halved periodically).
+the sketch (count-min, two counters a key, halved periodically). What enters and what leaves is decided in
+`semistream.kernels.cache_admission`.
 """
 
 import numpy as np
 
 from semistream.kernels.hashing import mix64
 from semistream.kernels.jit import (
-    copy_bytes,
     inline,
     kernel,
     load_u8,
@@ -35,7 +35,7 @@ EVICTIONS, ADMISSIONS, REJECTIONS = 17, 18, 19
 VERSION, DIRTY, STORE, CONTENT = 20, 21, 22, 23  # for a cache that processes share; see semistream.spark
 HEADER_FIELDS = 32
 BUCKET_BYTES, WAYS = 64, 10
-_FREQUENCY_AT, _CELL_AT = 10, 24
+FREQUENCY_AT, CELL_AT = 10, 24
 SIMPLE_VALUE_AT, CHAIN_VALUE_AT = 12, 20
 FREE, HELD, MORE, ABSENT = 0, 1, 2, 3
 NONE = 0xFFFFFFFF
@@ -49,7 +49,8 @@ _SKETCH_SEED = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inline
-def _bucket(header, h):
+def bucket_of(header, h):
+    """The address of a hash's bucket."""
     return (
         header.ctypes.data
         + header[BUCKETS_AT]
@@ -58,7 +59,8 @@ def _bucket(header, h):
 
 
 @inline
-def _tag(h):
+def tag_of(h):
+    """A hash's tag; never 0, which marks a free way."""
     return np.uint8((h >> _S56) | np.uint64(1))
 
 
@@ -69,9 +71,9 @@ def cell_at(header, index):
 
 
 @inline
-def _cell_of(header, bucket, way):
+def cell_of(header, bucket, way):
     """The cell that a way points to, as an index; one out of bounds (damaged memory) becomes the last."""
-    return min(np.int64(load_u32(bucket + _CELL_AT + 4 * way)), header[CELLS] - 1)
+    return min(np.int64(load_u32(bucket + CELL_AT + 4 * way)), header[CELLS] - 1)
 
 
 @inline
@@ -99,21 +101,23 @@ def is_sound(header, cell):
 
 
 @inline
-def _seal(header, cell):
+def seal(header, cell):
+    """Write the cell's check."""
     store_u32(cell + 8, np.uint32(_check_of(cell, header[CELL_BYTES]) << np.uint32(8) | np.uint32(load_u8(cell + 8))))
 
 
 @inline
-def _find(header, code, bucket, tag):
+def find(header, code, bucket, tag):
     """The way that holds ``code``, or -1."""
     for way in range(WAYS):
-        if load_u8(bucket + way) == tag and load_u64(cell_at(header, _cell_of(header, bucket, way))) == code:
+        if load_u8(bucket + way) == tag and load_u64(cell_at(header, cell_of(header, bucket, way))) == code:
             return way
     return -1
 
 
 @inline
-def _sketch_pair(header, code):
+def sketch_pair(header, code):
+    """The addresses of a code's two counters."""
     h = mix64(code ^ _SKETCH_SEED)
     base = header.ctypes.data + header[SKETCH_AT]
     half = np.uint64(header[SKETCH] >> 1)
@@ -124,7 +128,7 @@ def _sketch_pair(header, code):
 
 @inline
 def _count_miss(header, code):
-    first, second = _sketch_pair(header, code)
+    first, second = sketch_pair(header, code)
     a, b = load_u8(first), load_u8(second)
     low = min(a, b)
     if low < 255:  # conservative update: only the smaller counter grows
@@ -166,15 +170,15 @@ def probe(header, codes, valid, out, staging, width):
         count = min(_BLOCK, len(codes) - start)
         for i in range(count):
             hashes[i] = mix64(codes[start + i])
-            prefetch(_bucket(header, hashes[i]))
+            prefetch(bucket_of(header, hashes[i]))
         for i in range(count):
-            bucket = _bucket(header, hashes[i])
-            tag = _tag(hashes[i])
+            bucket = bucket_of(header, hashes[i])
+            tag = tag_of(hashes[i])
             ways[i] = -1
             for way in range(WAYS):
                 if load_u8(bucket + way) == tag:
                     ways[i] = way
-                    cell = cell_at(header, _cell_of(header, bucket, way))
+                    cell = cell_at(header, cell_of(header, bucket, way))
                     prefetch(cell)
                     prefetch(cell + value_at + 24)
                     break
@@ -183,19 +187,19 @@ def probe(header, codes, valid, out, staging, width):
                 out[start + i] = ROW_ABSENT
                 continue
             code = codes[start + i]
-            bucket = _bucket(header, hashes[i])
+            bucket = bucket_of(header, hashes[i])
             way = ways[i]
-            if way >= 0 and load_u64(cell_at(header, _cell_of(header, bucket, way))) != code:
-                way = _find(header, code, bucket, _tag(hashes[i]))  # the tag was another key's: search on
-            cell = cell_at(header, _cell_of(header, bucket, max(way, 0)))
+            if way >= 0 and load_u64(cell_at(header, cell_of(header, bucket, way))) != code:
+                way = find(header, code, bucket, tag_of(hashes[i]))  # the tag was another key's: search on
+            cell = cell_at(header, cell_of(header, bucket, max(way, 0)))
             if way < 0 or not is_sound(header, cell):
                 _count_miss(header, code)
                 out[start + i] = ROW_MISSING
                 continue
             hits += 1
-            frequency = load_u8(bucket + _FREQUENCY_AT + way)
+            frequency = load_u8(bucket + FREQUENCY_AT + way)
             if frequency < 255:
-                store_u8(bucket + _FREQUENCY_AT + way, np.uint8(frequency + 1))
+                store_u8(bucket + FREQUENCY_AT + way, np.uint8(frequency + 1))
             if load_u8(cell + 8) == ABSENT:
                 out[start + i] = ROW_ABSENT
             elif width > 0:
@@ -217,239 +221,18 @@ def next_cell(header, cell):
     return index if index < header[CELLS] else NONE64
 
 
-@inline
-def _chain_cells(header, index):
-    count = 0
-    while index != NONE64 and count < header[CELLS]:
-        count += 1
-        index = next_cell(header, cell_at(header, index))
-    return count
-
-
-@inline
-def _evict(header, bucket, way):
-    """Forget an entry, remembering its count in the sketch; its cells become free."""
-    index = _cell_of(header, bucket, way)
-    frequency = load_u8(bucket + _FREQUENCY_AT + way)
-    if frequency > 1:
-        first, second = _sketch_pair(header, load_u64(cell_at(header, index)))
-        if load_u8(first) < frequency:
-            store_u8(first, frequency)
-        if load_u8(second) < frequency:
-            store_u8(second, frequency)
-    store_u8(bucket + way, np.uint8(0))
-    header[LIVE] -= 1
-    while index != NONE64:
-        cell = cell_at(header, index)
-        following = next_cell(header, cell)
-        if load_u8(cell + 8) == FREE:
-            break  # damaged memory: never free a cell twice
-        store_u8(cell + 8, np.uint8(FREE))
-        store_u32(cell, np.uint32(header[FREE_HEAD]))
-        header[FREE_HEAD] = index
-        header[FREE_COUNT] += 1
-        index = following
-
-
-@inline
-def _weakest(bucket):
-    """The least frequent way of a bucket, or -1 when it is empty."""
-    best = -1
-    least = 256
-    for way in range(WAYS):
-        if load_u8(bucket + way) != 0:
-            frequency = np.int64(load_u8(bucket + _FREQUENCY_AT + way))
-            if frequency < least:
-                best, least = way, frequency
-    return best
-
-
-@inline
-def _hand_bucket(header):
-    bucket = header.ctypes.data + header[BUCKETS_AT] + header[HAND] * BUCKET_BYTES
-    header[HAND] += 1
-    if header[HAND] >= header[BUCKETS]:
-        header[HAND] = 0
-    return bucket
-
-
-@inline
-def _take_cell(header):
-    index = header[FREE_HEAD]
-    if index < header[CELLS]:
-        header[FREE_HEAD] = np.int64(load_u32(cell_at(header, index)))
-        header[FREE_COUNT] -= 1
-        return index
-    index = min(header[TOP], header[CELLS] - 1)
-    header[TOP] += 1
-    return index
-
-
-@inline
-def _room(header):
-    return header[FREE_COUNT] + header[LIMIT] - header[TOP]
-
-
-@inline
-def _store_value(header, code, value, length, state):
-    """Write a value to free cells; returns the first."""
-    head = _take_cell(header)
-    cell = cell_at(header, head)
-    store_u64(cell, code)
-    store_u8(cell + 8, np.uint8(state))
-    if header[SIMPLE]:
-        copy_bytes(cell + header[VALUE_AT], value, length)
-        _seal(header, cell)
-        return head
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
-    store_u32(cell + 12, np.uint32(length))
-    done = 0
-    while True:
-        part = min(part_bytes, length - done)
-        copy_bytes(cell + header[VALUE_AT], value + done, part)
-        done += part
-        if done >= length:
-            store_u32(cell + 16, np.uint32(NONE))
-            _seal(header, cell)
-            return head
-        following = _take_cell(header)
-        store_u32(cell + 16, np.uint32(following))
-        _seal(header, cell)
-        cell = cell_at(header, following)
-        store_u64(cell, code)
-        store_u8(cell + 8, np.uint8(MORE))
-        store_u32(cell + 12, np.uint32(0))
-
-
-@inline
-def _make_room(header, bucket, cells, frequency):
-    """Free a way of the bucket and enough cells, giving up only what is less frequent a cell than the newcomer."""
-    way = -1
-    for w in range(WAYS):
-        if load_u8(bucket + w) == 0:
-            way = w
-            break
-    tries = 0
-    while way < 0 or _room(header) < cells:
-        victim_bucket = bucket
-        victim = _weakest(bucket)
-        if victim < 0 or tries > 0:
-            if way < 0 and victim < 0:
-                return -1
-            if way >= 0:  # the own bucket has a way: any bucket may give up cells
-                victim_bucket = _hand_bucket(header)
-                victim = _weakest(victim_bucket)
-        tries += 1
-        if tries > cells + 1:
-            return -1
-        if victim < 0:
-            continue
-        size = _chain_cells(header, _cell_of(header, victim_bucket, victim))
-        if np.int64(load_u8(victim_bucket + _FREQUENCY_AT + victim)) * cells >= frequency * size:
-            if victim_bucket == bucket and way < 0:
-                return -1
-            continue
-        _evict(header, victim_bucket, victim)
-        header[EVICTIONS] += 1
-        if victim_bucket == bucket and way < 0:
-            way = victim
-    return way
-
-
-@kernel("int64(int64[::1], uint64[::1], int64[::1], int64[::1], int64, int64)")
-def admit(header, codes, values, lengths, least_frequency, longest):
-    """Offer values: taken when there is room, or when the key is more frequent than what must go for it.
-
-    A length of 0 records that the key is absent from the master. ``least_frequency`` is the corrected cache
-    inequality expressed in counts; values over ``longest`` bytes are never taken.
-    """
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
-    taken = 0
-    for i in range(len(codes)):
-        if i + 8 < len(codes):
-            prefetch(_bucket(header, mix64(codes[i + 8])))
-            first, second = _sketch_pair(header, codes[i + 8])
-            prefetch(first)
-            prefetch(second)
-        length = lengths[i]
-        if length > longest:
-            continue
-        code = codes[i]
-        first, second = _sketch_pair(header, code)
-        frequency = np.int64(min(load_u8(first), load_u8(second)))
-        cells = np.int64(1) if header[SIMPLE] else max(np.int64(1), (length + part_bytes - 1) // part_bytes)
-        if frequency < least_frequency * cells:
-            header[REJECTIONS] += 1
-            continue
-        h = mix64(code)
-        bucket = _bucket(header, h)
-        if _find(header, code, bucket, _tag(h)) >= 0:
-            continue
-        way = _make_room(header, bucket, cells, frequency)
-        if way < 0:
-            header[REJECTIONS] += 1
-            continue
-        head = _store_value(header, code, values[i], length, ABSENT if length == 0 else HELD)
-        store_u8(bucket + way, _tag(h))
-        store_u8(bucket + _FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
-        store_u32(bucket + _CELL_AT + 4 * way, np.uint32(head))
-        header[LIVE] += 1
-        taken += 1
-    header[ADMISSIONS] += taken
-    return taken
-
-
-@kernel("int64(int64[::1], uint64[::1])")
-def discard(header, codes):
-    """Drop these keys: they changed in the master."""
-    dropped = 0
-    for i in range(len(codes)):
-        h = mix64(codes[i])
-        bucket = _bucket(header, h)
-        way = _find(header, codes[i], bucket, _tag(h))
-        if way >= 0:
-            _evict(header, bucket, way)
-            dropped += 1
-    return dropped
-
-
 @kernel("void(int64[::1])")
 def halve(header):
     """Age every count, so that a hotspot that moved on is forgotten."""
     base = header.ctypes.data + header[BUCKETS_AT]
     for b in range(header[BUCKETS]):
         for way in range(WAYS):
-            address = base + b * BUCKET_BYTES + _FREQUENCY_AT + way
+            address = base + b * BUCKET_BYTES + FREQUENCY_AT + way
             store_u8(address, np.uint8(load_u8(address) >> np.uint8(1)))
     base = header.ctypes.data + header[SKETCH_AT]
     for i in range(header[SKETCH]):
         store_u8(base + i, np.uint8(load_u8(base + i) >> np.uint8(1)))
     header[COUNTED] >>= 1
-
-
-@kernel("void(int64[::1], int64)")
-def limit_cells(header, limit):
-    """Use at most ``limit`` cells from now on: entries that reach beyond are dropped."""
-    for index in range(limit, header[TOP]):
-        cell = cell_at(header, index)
-        if load_u8(cell + 8) == FREE:
-            continue
-        code = load_u64(cell)
-        h = mix64(code)
-        bucket = _bucket(header, h)
-        way = _find(header, code, bucket, _tag(h))
-        if way >= 0:
-            _evict(header, bucket, way)
-    header[TOP] = min(header[TOP], limit)
-    header[LIMIT] = limit
-    header[FREE_HEAD] = NONE64
-    header[FREE_COUNT] = 0
-    for index in range(header[TOP]):
-        cell = cell_at(header, index)
-        if load_u8(cell + 8) == FREE:
-            store_u32(cell, np.uint32(header[FREE_HEAD]))
-            header[FREE_HEAD] = index
-            header[FREE_COUNT] += 1
 
 
 @kernel("void(int64[::1], int64[::1])")
@@ -467,8 +250,8 @@ def check_structure(header, found):
             live += 1
             code = load_u64(cell)
             h = mix64(code)
-            bucket = _bucket(header, h)
-            way = _find(header, code, bucket, _tag(h))
-            if way < 0 or _cell_of(header, bucket, way) != index:
+            bucket = bucket_of(header, h)
+            way = find(header, code, bucket, tag_of(h))
+            if way < 0 or cell_of(header, bucket, way) != index:
                 lost += 1
     found[0], found[1], found[2], found[3] = live, held, free, lost

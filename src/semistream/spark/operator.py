@@ -18,7 +18,7 @@ from semistream.budget import Budget
 from semistream.errors import MatchRateError, OtherVersionError, SchemaError, StoreNotFoundError, UnmatchedRowError
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
-from semistream.joins.sweep.cache import TupleCache, cell_bytes
+from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.whole import ReferenceJoin
@@ -226,7 +226,7 @@ def _shared_cache(
     division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
     simple = store.unique and layout.fixed
-    size = cell_bytes(store.facts, layout, simple=simple)
+    size = key_cell_bytes(store.facts, layout, simple=simple)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)

@@ -25,10 +25,11 @@ from semistream.joins.costs import Master, gap_pages, swept
 from semistream.joins.groups import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import ask, give
-from semistream.joins.papers.master_cache import MasterCache, cell_bytes, row_cost
+from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.meeting import groups_of
-from semistream.joins.papers.waiting_join import buffer_bytes, output_row_bytes
+from semistream.joins.papers.waiting_join import buffer_bytes
 from semistream.joins.popularity import Popularity
+from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.joins.window import row_charge
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
@@ -69,7 +70,7 @@ class DerakhshanJoin(Join):
         self.block_rows = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
         budget.grant("output", (self.block_rows - 1) * row)
         budget.grant("block", (self.block_rows - 1) * waiting)
-        self._fetch_bytes = self.block_rows * cell_bytes(facts, plan)
+        self._fetch_bytes = self.block_rows * cell_bytes(facts, projected(facts, plan))
         cached = budget.free // row_cost(facts, plan)
         budget.grant("cache", cached * row_cost(facts, plan))
         self.projection = Projection(facts.layout, plan.needed)
@@ -82,7 +83,7 @@ class DerakhshanJoin(Join):
 
     @staticmethod
     def _waiting_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
-        return row_charge(plan.stream) + cell_bytes(facts, plan) + _INDEX_BYTES
+        return row_charge(plan.stream) + cell_bytes(facts, projected(facts, plan)) + _INDEX_BYTES
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

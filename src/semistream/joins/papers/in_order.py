@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from semistream.joins.groups import Indices, product_of_groups
 from semistream.joins.output import Output
-from semistream.joins.papers.master_cache import cell_bytes
 from semistream.joins.papers.meeting import Meeting
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.stream_table import StreamTable
+from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection, address_of
 from semistream.stores.contract import Reader, StoreFacts
@@ -83,7 +83,7 @@ class OrderedMeeting(Meeting):
         super().__init__(table, output)
         self._reader = reader
         self._projection = Projection(facts.layout, output.plan.needed)
-        self._size = cell_bytes(facts, output.plan) if output.wants_rows else 0
+        self._size = cell_bytes(facts, self._projection.target) if output.wants_rows else 0
         self._cells = np.empty(max(1, table.capacity * self._size), np.uint8)
         self._held = np.zeros(table.capacity, np.bool_)
         self._many = np.zeros(table.capacity, np.bool_)

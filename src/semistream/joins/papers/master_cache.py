@@ -15,6 +15,7 @@ import pyarrow as pa
 from semistream.joins.groups import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
+from semistream.joins.sizes import cell_bytes, projected
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection, RowLayout, address_of
@@ -25,18 +26,9 @@ Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
-def cell_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
-    """The bytes of a cell: exact for rows of fixed width, else room for most rows."""
-    layout = Projection(facts.layout, plan.needed).target
-    if layout.fixed:
-        return max(1, layout.head)
-    text = max(8.0, facts.row_bytes - 12 - facts.layout.head)
-    return int(layout.head + 1.5 * text)
-
-
 def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
     """What a cached row takes with all that belongs to it: v_R of the papers, with its real overhead."""
-    return cell_bytes(facts, plan) + _ENTRY_BYTES
+    return cell_bytes(facts, projected(facts, plan)) + _ENTRY_BYTES
 
 
 class MasterCache(Multimap):
@@ -54,7 +46,7 @@ class MasterCache(Multimap):
         """``source`` is the layout of the rows that will be put, the store's own unless said."""
         super().__init__(rows)
         self.projection = Projection(source or facts.layout, plan.needed)
-        self.cell = cell_bytes(facts, plan)
+        self.cell = cell_bytes(facts, self.projection.target)
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)
         self._arena = np.empty(max(1, rows * self.cell), np.uint8)

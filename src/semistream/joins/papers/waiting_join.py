@@ -22,12 +22,11 @@ from semistream.joins.contract import Join, JoinSettings
 from semistream.joins.groups import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
-from semistream.joins.papers.master_cache import cell_bytes
 from semistream.joins.papers.meeting import Meeting, groups_of
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
-from semistream.joins.window import stream_row_bytes
+from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
@@ -60,11 +59,6 @@ class Shares:
     def slots(self, reserved: int) -> int:
         """Tuples that may wait when so many bytes of ``free`` are taken."""
         return 1 + max(0, self.free - reserved) // self.slot
-
-
-def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
-    """What a row of output takes while it is made."""
-    return int(2 * stream_row_bytes(plan.stream) + facts.row_bytes + 64)
 
 
 def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
@@ -288,5 +282,5 @@ class WaitingJoin(Join):
     @staticmethod
     def _slot_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
         """What a waiting tuple takes; in order, with room for a match."""
-        cell = cell_bytes(facts, plan) + CELL_OVERHEAD if plan.ordered else 0
+        cell = cell_bytes(facts, projected(facts, plan)) + CELL_OVERHEAD if plan.ordered else 0
         return slot_bytes(plan.stream) + cell

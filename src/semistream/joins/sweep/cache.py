@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import InvariantError
+from semistream.joins.groups import Indices
+from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of
 from semistream.stores.contract import StoreFacts
@@ -27,6 +29,7 @@ _WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
 # the misses of a period is noise, a period much shorter cannot tell the keys at the cache's edge apart.
 _SKETCH_PER_CELL = 3.0
 _LEAST_CELLS = 8
+_CELL_ROOM = 1.1  # times a key's mean rows; longer ones take several cells
 _PERIOD = 40  # arrivals a cell before the counts are halved
 
 
@@ -35,8 +38,10 @@ class TupleCache:
 
     def __init__(self, memory: mmap.mmap, layout: RowLayout, shape: dict[str, Any]) -> None:
         from semistream.kernels import cache as kernels
+        from semistream.kernels import cache_admission
 
         self._kernels = kernels
+        self._admission = cache_admission
         self._memory = memory
         self.layout = layout
         self.shape = shape
@@ -180,7 +185,7 @@ class TupleCache:
         place, width = (0, 0) if staging is None else (address_of(staging), self.layout.head)
         return out, int(self._kernels.probe(self.header, codes, valid, out, place, width))
 
-    def spread(self, values: Addresses) -> tuple[npt.NDArray[np.int64], Addresses, Any]:
+    def spread(self, values: Addresses) -> tuple[Indices, Addresses, npt.NDArray[np.uint8]]:
         """(value index, row address) for every row of these values; the third result keeps copied rows alive."""
         from semistream.kernels import cache_values as k
 
@@ -197,32 +202,32 @@ class TupleCache:
         k.spread_values(values, counts, head, last, index, rows)
         return index, rows, buffer
 
-    def offer(self, codes: Codes, packed: PackedRows, first: Any, last: Any, least: int, longest: int) -> int:
+    def offer(self, codes: Codes, packed: PackedRows, first: Indices, last: Indices, least: int, longest: int) -> int:
         """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were
         taken.
         """
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
         values = np.ascontiguousarray(starts + address_of(packed.buffer))
-        taken = int(self._kernels.admit(self.header, codes, values, np.ascontiguousarray(lengths), least, longest))
+        taken = int(self._admission.admit(self.header, codes, values, np.ascontiguousarray(lengths), least, longest))
         self._age()
         return taken
 
     def offer_absent(self, codes: Codes, least: int) -> int:
         """Remember keys that the master does not hold."""
         nothing = np.zeros(len(codes), np.int64)
-        return int(self._kernels.admit(self.header, codes, nothing, nothing, least, 0))
+        return int(self._admission.admit(self.header, codes, nothing, nothing, least, 0))
 
     def discard(self, codes: Codes) -> int:
         """Drop keys that changed in the master."""
-        return int(self._kernels.discard(self.header, codes))
+        return int(self._admission.discard(self.header, codes))
 
     def limit(self, cells: int) -> None:
         """Use at most this many cells; memory beyond goes back to the system."""
         k, h = self._kernels, self.header
         cells = max(_LEAST_CELLS, min(int(h[k.CELLS]), cells))
         if cells < h[k.TOP]:
-            k.limit_cells(h, cells)
+            self._admission.limit_cells(h, cells)
             if isinstance(self._memory, mmap.mmap):
                 page = mmap.PAGESIZE
                 start = -(-int(h[k.CELLS_AT] + cells * h[k.CELL_BYTES]) // page) * page
@@ -258,14 +263,10 @@ class TupleCache:
             )
 
 
-def cell_bytes(facts: StoreFacts, layout: RowLayout, *, simple: bool) -> int:
-    """The size of a cell: exact for rows of fixed width, else what a key's rows take on average."""
+def key_cell_bytes(facts: StoreFacts, layout: RowLayout, *, simple: bool) -> int:
+    """The size of a cell with its header: exact for rows of fixed width, else what a key's rows take on average."""
     from semistream.kernels import cache as kernels
 
     if simple:
         return int(kernels.SIMPLE_VALUE_AT + layout.head)
-    variable = int((layout.widths == 0).sum())
-    all_variable = max(1, int((facts.layout.widths == 0).sum()))
-    text = facts.text_bytes * variable / all_variable
-    group = (layout.head + text) * facts.rows_per_key
-    return int(kernels.CHAIN_VALUE_AT) + max(16, min(int(group * 1.1) + 1, facts.page_bytes))
+    return int(kernels.CHAIN_VALUE_AT) + max(16, cell_bytes(facts, layout, facts.rows_per_key, _CELL_ROOM))

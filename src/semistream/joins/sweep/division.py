@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semistream.joins.window import row_charge, stream_row_bytes
+from semistream.joins.sizes import output_row_bytes
+from semistream.joins.window import row_charge
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Projection
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 _BUFFER = 1 << 20  # a few of the longest requests; more only takes memory from the cache
@@ -42,10 +42,3 @@ class Division:
         cache = int(max(0, rest - tasks * waiting) * share)
         window = (rest - cache) // tasks
         return Division(index, 2 * buffer, reads, output, cache, window)
-
-
-def output_row_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
-    """What a row of output takes while it is made, with the copy of the cached row."""
-    layout = Projection(facts.layout, plan.needed).target
-    text = 0.0 if layout.fixed else facts.text_bytes
-    return int(2 * stream_row_bytes(plan.stream) + 2 * layout.head + text + 64)

@@ -42,9 +42,12 @@ from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
 from semistream.joins.groups import Indices, Waiting
 from semistream.joins.output import MOST_ROWS, Output, pieces
+from semistream.joins.sizes import output_row_bytes
+from semistream.joins.sweep.absent import AbsentKeys
 from semistream.joins.sweep.balance import Balance
-from semistream.joins.sweep.cache import TupleCache, cell_bytes
-from semistream.joins.sweep.division import Division, output_row_bytes
+from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+from semistream.joins.sweep.division import Division
+from semistream.joins.sweep.hits import pairs_of_hits
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.window import Window, charge, row_charge
 from semistream.keys import Codes, Mask
@@ -52,9 +55,6 @@ from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.rows import PackedRows, Projection
 from semistream.stores.contract import PLAN_BYTES, Store, StoreFacts
-
-_ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
-_FILTER_SHARE = 0.15  # of the budget at most
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,19 @@ class SweepJoin(Join):
         budget.require("output", parts.output)
         budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
-        self._cell_bytes = cell_bytes(facts, self.projection.target, simple=self.simple)
+        cell = key_cell_bytes(facts, self.projection.target, simple=self.simple)
         self.cache = cache
         self._shared = cache is not None
         self._room = budget.free  # for cache and window together
-        if cache is None and TupleCache.holds_anything(parts.cache, self._cell_bytes):
-            self.cache = TupleCache.private(parts.cache, self.projection.target, self._cell_bytes, simple=self.simple)
-        own = None if self._shared else self.cache
+        if cache is None and TupleCache.holds_anything(parts.cache, cell):
+            self.cache = TupleCache.private(parts.cache, self.projection.target, cell, simple=self.simple)
+        self._own = None if self._shared else self.cache
         chosen = self.settings
         self.balance = Balance(
-            facts, plan, parts, own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
+            facts, plan, parts, self._own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
         )
-        self.window = Window(plan.stream)
+        self.window = Window(plan.stream, budget)
+        self.absent = AbsentKeys(store, budget)
         self.reader = store.reader(parts.buffer // 2, self.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         row = output_row_bytes(facts, plan)
@@ -126,8 +127,8 @@ class SweepJoin(Join):
         copied = self.output.most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
         self._clock = clock
-        self._filter: npt.NDArray[np.uint64] | None = None
         self._swept_at = 0
+        self._account()
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
@@ -147,13 +148,14 @@ class SweepJoin(Join):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self.window.take()
+        self.window.release()
 
     @property
     def window_limit(self) -> int:
         """Bytes that the window may take now."""
         if self._shared:
             return self.parts.window
-        return self._room - self._filter_bytes - self.balance.limit
+        return self._room - self.absent.bytes - self.balance.limit
 
     def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
@@ -168,9 +170,8 @@ class SweepJoin(Join):
                 if usable:
                     values, hits = self.cache.probe(codes, valid, self._cached_rows)
                     stats.hits += hits
-                    made = self._hits(stream, codes, values)
-        if self._filter is not None:
-            self._drop_absent(codes, values)
+                    made = pairs_of_hits(self.cache, self.output, stream, codes, values, simple=self.simple)
+        self.absent.mark(codes, values)
         missing = np.flatnonzero(values == 0)
         stats.misses += len(missing)
         yield from made
@@ -200,7 +201,7 @@ class SweepJoin(Join):
             if charge(rows) <= room:
                 self.window.add(rows, codes[missing[:count]], self._clock())
                 missing = missing[count:]
-                self._note_peak()
+                self.stats.peak_bytes = self.budget.peak
             elif self.window.rows == 0:
                 raise MemoryBudgetError(
                     f"one row of the stream takes {charge(rows):,} bytes while it waits, the window has "
@@ -211,51 +212,6 @@ class SweepJoin(Join):
 
     def _emits_nothing(self, matched: Mask) -> bool:
         return self.plan.how in ("left", "inner") and bool(matched.all())
-
-    def _hits(self, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
-        """Output of the cache hits, copied while the cache may not change. A damaged or foreign hit becomes a miss."""
-        if self.output.sure and not self.output.wants_rows:
-            return []
-        if self.simple and self.output.sure:
-            hit = values > 1
-            if hit.all():
-                return [self.output.pairs(stream, None, codes, values)]
-            left = np.flatnonzero(hit)
-            return [self.output.pairs(stream, left, codes[left], values[left])] if len(left) else []
-        assert self.cache is not None
-        hit_rows = np.flatnonzero(values > 1)
-        if len(hit_rows) == 0:
-            return []
-        if self.simple:
-            index, rows, kept = np.arange(len(hit_rows)), values[hit_rows], None
-        else:
-            index, rows, kept = self.cache.spread(values[hit_rows])
-        left = hit_rows[index]
-        if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
-            values[np.setdiff1d(hit_rows, left)] = 0
-        if not self.output.sure:
-            same = self.output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
-            found = np.zeros(len(values), np.bool_)
-            found[left[same]] = True
-            values[left[~found[left]]] = 1  # the cached group has this code, but no match
-            left, rows = left[same], rows[same]
-        made = []
-        if self.output.wants_rows:
-            for start in range(0, len(left), self.output.most_rows):
-                some = slice(start, start + self.output.most_rows)
-                made.append(self.output.pairs(stream, left[some], codes[left[some]], rows[some]))
-        del kept
-        return made
-
-    def _drop_absent(self, codes: Codes, values: npt.NDArray[np.int64]) -> None:
-        from semistream.kernels.bloom import bloom_test
-
-        asked = np.flatnonzero(values == 0)
-        maybe = np.empty(len(asked), np.bool_)
-        bloom_test(self._filter, codes[asked], maybe)
-        absent = asked[~maybe]
-        if len(absent):
-            values[absent[~self.store.in_deltas(codes[absent])]] = 1
 
     def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
@@ -275,9 +231,12 @@ class SweepJoin(Join):
             present[index] = True
             self._offer(waiting.codes, index, packed, whole, least)
         self._offer_absent(waiting.codes[~present], least)
+        self._account()
         filled = used >= self.window_limit // 2
-        self._learn(before, rows, len(present), int((~present).sum()), filled=filled, full=full)
         yield from self.output.settled(stream, waiting.matched)
+        del stream, waiting
+        self.window.release()
+        self._learn(before, rows, len(present), int((~present).sum()), filled=filled, full=full)
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
 
@@ -326,31 +285,19 @@ class SweepJoin(Join):
         density = (counters.pages - before[2]) / max(1, facts.pages)
         read_seconds = seconds / max(1, misses)
         self.balance.learn(density, read_seconds, filled=filled)
-        if self._filter is None and absent > _ABSENT_SHARE * keys and keys >= 1000 and not self._shared:
-            self._load_filter()
-        if self.cache is not None and not self._shared:
-            stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+        if not self._shared:
+            self.absent.learn(keys, absent, self.window_limit)
+        if self._own is not None:
+            stats.cached_rows, stats.cached_bytes = self._own.rows, self._own.used_bytes
             if full:
-                self.balance.move(misses / max(1, arrivals), read_seconds, self._filter_bytes)
-        self._note_peak()
+                self.balance.move(misses / max(1, arrivals), read_seconds, self.absent.bytes)
+        self._account()
 
-    @property
-    def _filter_bytes(self) -> int:
-        return self._filter.nbytes if self._filter is not None else 0
-
-    def _load_filter(self) -> None:
-        size = self.facts.filter_bytes
-        if 0 < size <= _FILTER_SHARE * self.budget.total and size < self.window_limit // 2:
-            self._filter = self.store.bloom()
-
-    def _note_peak(self) -> None:
-        """Measure what is really held now."""
-        parts = self.parts
-        now = self.facts.index_bytes + parts.buffer + parts.plan + parts.output + self.window.bytes
-        if self.cache is not None and not self._shared:
-            now += self.cache.used_bytes
-        now += self._filter_bytes
-        self.stats.peak_bytes = max(self.stats.peak_bytes, now)
+    def _account(self) -> None:
+        """Take of the budget what the cache really holds now."""
+        if self._own is not None and not self.budget.resize("cache", self._own.used_bytes):
+            raise InvariantError(f"sweep: a cache of {self._own.used_bytes:,} bytes does not fit {self.budget.parts}")
+        self.stats.peak_bytes = self.budget.peak
 
     # -- what every join has -------------------------------------------------------------------------------------------
 
@@ -360,7 +307,7 @@ class SweepJoin(Join):
         return self.output.unmatched_sample
 
     def check(self) -> None:
-        """Accounting, the cache's structure, an empty window, and the budget kept."""
+        """Accounting, the cache's structure, and an empty window."""
         super().check()
         if self.cache is not None:
             with self.cache.reading() as usable:
@@ -368,10 +315,6 @@ class SweepJoin(Join):
                     self.cache.check()
         if self.window.rows:
             raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
-        if self.stats.peak_bytes > self.budget.total:
-            raise InvariantError(
-                f"sweep: peak of {self.stats.peak_bytes:,} bytes over a budget of {self.budget.total:,}"
-            )
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:

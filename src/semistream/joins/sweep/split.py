@@ -16,11 +16,11 @@ from semistream.joins.contract import Prediction, Profile
 from semistream.joins.costs import Master, Swept, gap_pages, swept
 from semistream.joins.output import MOST_ROWS
 from semistream.joins.popularity import Popularity
-from semistream.joins.sweep.cache import TupleCache, cell_bytes
-from semistream.joins.sweep.division import Division, output_row_bytes
+from semistream.joins.sizes import output_row_bytes, projected
+from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+from semistream.joins.sweep.division import Division
 from semistream.joins.window import row_charge, waiting_bytes
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Projection
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ class Split:
     def __init__(
         self, facts: StoreFacts, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
-        layout = Projection(facts.layout, plan.needed).target
-        self._cell = cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
+        layout = projected(facts, plan)
+        self._cell = key_cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
         self._facts, self._parts, self._skew, self._wait_seconds = facts, parts, skew, wait_seconds
         self._master = replace(Master.of(facts, parts.buffer // 2), request_pages=request_pages(facts, parts.buffer))
         self._popularity = Popularity(self._master.keys, skew)

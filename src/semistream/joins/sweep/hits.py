@@ -1,0 +1,57 @@
+"""Output of rows that the cache answers, copied while the cache may not change."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from semistream.joins.output import Output
+from semistream.joins.sweep.cache import TupleCache
+from semistream.keys import Codes
+
+
+def pairs_of_hits(
+    cache: TupleCache,
+    output: Output,
+    stream: pa.RecordBatch,
+    codes: Codes,
+    values: npt.NDArray[np.int64],
+    *,
+    simple: bool,
+) -> list[pa.RecordBatch]:
+    """Stream rows beside the cached rows at ``values``, as `TupleCache.probe` gives them.
+
+    Some values are changed: a damaged hit becomes a miss (0), one of another key with the same code no match (1).
+    ``simple`` says that every value is one row of fixed width.
+    """
+    if output.sure and not output.wants_rows:
+        return []
+    hit = values > 1
+    if simple and output.sure:
+        if hit.all():
+            return [output.pairs(stream, None, codes, values)]
+        left = np.flatnonzero(hit)
+        return [output.pairs(stream, left, codes[left], values[left])] if len(left) else []
+    hit_rows = np.flatnonzero(hit)
+    if len(hit_rows) == 0:
+        return []
+    left, rows, kept = hit_rows, values[hit_rows], None
+    if not simple:
+        index, rows, kept = cache.spread(rows)
+        left = hit_rows[index]
+    if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
+        values[np.setdiff1d(hit_rows, left)] = 0
+    if not output.sure:
+        same = output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
+        found = np.zeros(len(values), np.bool_)
+        found[left[same]] = True
+        values[left[~found[left]]] = 1
+        left, rows = left[same], rows[same]
+    made = []
+    if output.wants_rows:
+        for start in range(0, len(left), output.most_rows):
+            some = slice(start, start + output.most_rows)
+            made.append(output.pairs(stream, left[some], codes[left[some]], rows[some]))
+    del kept
+    return made

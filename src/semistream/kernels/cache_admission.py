@@ -1,0 +1,277 @@
+"""What enters the tuple cache (`semistream.kernels.cache`) and what leaves for it.
+
+A value is taken when there is room, or when its key is more frequent than what must go; a full bucket gives up its
+least frequent entry. What leaves takes its count along to the sketch.
+"""
+
+import numpy as np
+
+from semistream.kernels.cache import (
+    ABSENT,
+    ADMISSIONS,
+    BUCKET_BYTES,
+    BUCKETS,
+    BUCKETS_AT,
+    CELL_AT,
+    CELL_BYTES,
+    CELLS,
+    EVICTIONS,
+    FREE,
+    FREE_COUNT,
+    FREE_HEAD,
+    FREQUENCY_AT,
+    HAND,
+    HELD,
+    LIMIT,
+    LIVE,
+    MORE,
+    NONE,
+    NONE64,
+    REJECTIONS,
+    SIMPLE,
+    TOP,
+    VALUE_AT,
+    WAYS,
+    bucket_of,
+    cell_at,
+    cell_of,
+    find,
+    next_cell,
+    seal,
+    sketch_pair,
+    tag_of,
+)
+from semistream.kernels.hashing import mix64
+from semistream.kernels.jit import (
+    copy_bytes,
+    inline,
+    kernel,
+    load_u8,
+    load_u32,
+    load_u64,
+    prefetch,
+    store_u8,
+    store_u32,
+    store_u64,
+)
+
+
+@inline
+def _chain_cells(header, index):
+    count = 0
+    while index != NONE64 and count < header[CELLS]:
+        count += 1
+        index = next_cell(header, cell_at(header, index))
+    return count
+
+
+@inline
+def _evict(header, bucket, way):
+    """Forget an entry, remembering its count in the sketch; its cells become free."""
+    index = cell_of(header, bucket, way)
+    frequency = load_u8(bucket + FREQUENCY_AT + way)
+    if frequency > 1:
+        first, second = sketch_pair(header, load_u64(cell_at(header, index)))
+        if load_u8(first) < frequency:
+            store_u8(first, frequency)
+        if load_u8(second) < frequency:
+            store_u8(second, frequency)
+    store_u8(bucket + way, np.uint8(0))
+    header[LIVE] -= 1
+    while index != NONE64:
+        cell = cell_at(header, index)
+        following = next_cell(header, cell)
+        if load_u8(cell + 8) == FREE:
+            break  # damaged memory: never free a cell twice
+        store_u8(cell + 8, np.uint8(FREE))
+        store_u32(cell, np.uint32(header[FREE_HEAD]))
+        header[FREE_HEAD] = index
+        header[FREE_COUNT] += 1
+        index = following
+
+
+@inline
+def _weakest(bucket):
+    """The least frequent way of a bucket, or -1 when it is empty."""
+    best = -1
+    least = 256
+    for way in range(WAYS):
+        if load_u8(bucket + way) != 0:
+            frequency = np.int64(load_u8(bucket + FREQUENCY_AT + way))
+            if frequency < least:
+                best, least = way, frequency
+    return best
+
+
+@inline
+def _hand_bucket(header):
+    bucket = header.ctypes.data + header[BUCKETS_AT] + header[HAND] * BUCKET_BYTES
+    header[HAND] += 1
+    if header[HAND] >= header[BUCKETS]:
+        header[HAND] = 0
+    return bucket
+
+
+@inline
+def _take_cell(header):
+    index = header[FREE_HEAD]
+    if index < header[CELLS]:
+        header[FREE_HEAD] = np.int64(load_u32(cell_at(header, index)))
+        header[FREE_COUNT] -= 1
+        return index
+    index = min(header[TOP], header[CELLS] - 1)
+    header[TOP] += 1
+    return index
+
+
+@inline
+def _room(header):
+    return header[FREE_COUNT] + header[LIMIT] - header[TOP]
+
+
+@inline
+def _store_value(header, code, value, length, state):
+    """Write a value to free cells; returns the first."""
+    head = _take_cell(header)
+    cell = cell_at(header, head)
+    store_u64(cell, code)
+    store_u8(cell + 8, np.uint8(state))
+    if header[SIMPLE]:
+        copy_bytes(cell + header[VALUE_AT], value, length)
+        seal(header, cell)
+        return head
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    store_u32(cell + 12, np.uint32(length))
+    done = 0
+    while True:
+        part = min(part_bytes, length - done)
+        copy_bytes(cell + header[VALUE_AT], value + done, part)
+        done += part
+        if done >= length:
+            store_u32(cell + 16, np.uint32(NONE))
+            seal(header, cell)
+            return head
+        following = _take_cell(header)
+        store_u32(cell + 16, np.uint32(following))
+        seal(header, cell)
+        cell = cell_at(header, following)
+        store_u64(cell, code)
+        store_u8(cell + 8, np.uint8(MORE))
+        store_u32(cell + 12, np.uint32(0))
+
+
+@inline
+def _make_room(header, bucket, cells, frequency):
+    """Free a way of the bucket and enough cells, giving up only what is less frequent a cell than the newcomer."""
+    way = -1
+    for w in range(WAYS):
+        if load_u8(bucket + w) == 0:
+            way = w
+            break
+    tries = 0
+    while way < 0 or _room(header) < cells:
+        victim_bucket = bucket
+        victim = _weakest(bucket)
+        if victim < 0 or tries > 0:
+            if way < 0 and victim < 0:
+                return -1
+            if way >= 0:  # the own bucket has a way: any bucket may give up cells
+                victim_bucket = _hand_bucket(header)
+                victim = _weakest(victim_bucket)
+        tries += 1
+        if tries > cells + 1:
+            return -1
+        if victim < 0:
+            continue
+        size = _chain_cells(header, cell_of(header, victim_bucket, victim))
+        if np.int64(load_u8(victim_bucket + FREQUENCY_AT + victim)) * cells >= frequency * size:
+            if victim_bucket == bucket and way < 0:
+                return -1
+            continue
+        _evict(header, victim_bucket, victim)
+        header[EVICTIONS] += 1
+        if victim_bucket == bucket and way < 0:
+            way = victim
+    return way
+
+
+@kernel("int64(int64[::1], uint64[::1], int64[::1], int64[::1], int64, int64)")
+def admit(header, codes, values, lengths, least_frequency, longest):
+    """Offer values: taken when there is room, or when the key is more frequent than what must go for it.
+
+    A length of 0 records that the key is absent from the master. ``least_frequency`` is the corrected cache
+    inequality expressed in counts; values over ``longest`` bytes are never taken.
+    """
+    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    taken = 0
+    for i in range(len(codes)):
+        if i + 8 < len(codes):
+            prefetch(bucket_of(header, mix64(codes[i + 8])))
+            first, second = sketch_pair(header, codes[i + 8])
+            prefetch(first)
+            prefetch(second)
+        length = lengths[i]
+        if length > longest:
+            continue
+        code = codes[i]
+        first, second = sketch_pair(header, code)
+        frequency = np.int64(min(load_u8(first), load_u8(second)))
+        cells = np.int64(1) if header[SIMPLE] else max(np.int64(1), (length + part_bytes - 1) // part_bytes)
+        if frequency < least_frequency * cells:
+            header[REJECTIONS] += 1
+            continue
+        h = mix64(code)
+        bucket = bucket_of(header, h)
+        if find(header, code, bucket, tag_of(h)) >= 0:
+            continue
+        way = _make_room(header, bucket, cells, frequency)
+        if way < 0:
+            header[REJECTIONS] += 1
+            continue
+        head = _store_value(header, code, values[i], length, ABSENT if length == 0 else HELD)
+        store_u8(bucket + way, tag_of(h))
+        store_u8(bucket + FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
+        store_u32(bucket + CELL_AT + 4 * way, np.uint32(head))
+        header[LIVE] += 1
+        taken += 1
+    header[ADMISSIONS] += taken
+    return taken
+
+
+@kernel("int64(int64[::1], uint64[::1])")
+def discard(header, codes):
+    """Drop these keys: they changed in the master."""
+    dropped = 0
+    for i in range(len(codes)):
+        h = mix64(codes[i])
+        bucket = bucket_of(header, h)
+        way = find(header, codes[i], bucket, tag_of(h))
+        if way >= 0:
+            _evict(header, bucket, way)
+            dropped += 1
+    return dropped
+
+
+@kernel("void(int64[::1], int64)")
+def limit_cells(header, limit):
+    """Use at most ``limit`` cells from now on: entries that reach beyond are dropped."""
+    for index in range(limit, header[TOP]):
+        cell = cell_at(header, index)
+        if load_u8(cell + 8) == FREE:
+            continue
+        code = load_u64(cell)
+        h = mix64(code)
+        bucket = bucket_of(header, h)
+        way = find(header, code, bucket, tag_of(h))
+        if way >= 0:
+            _evict(header, bucket, way)
+    header[TOP] = min(header[TOP], limit)
+    header[LIMIT] = limit
+    header[FREE_HEAD] = NONE64
+    header[FREE_COUNT] = 0
+    for index in range(header[TOP]):
+        cell = cell_at(header, index)
+        if load_u8(cell + 8) == FREE:
+            store_u32(cell, np.uint32(header[FREE_HEAD]))
+            header[FREE_HEAD] = index
+            header[FREE_COUNT] += 1
