@@ -15,7 +15,8 @@ import pyarrow as pa
 from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.joins.contract import Join
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
+from semistream.lookup.spec import How, JoinSpec, Multiple
 from semistream.stores import MasterStore, MemoryStore
 from semistream.stores.contract import Store
 from tests.tables import assert_same_rows, model_join, table_of
@@ -33,31 +34,30 @@ class Question:
     schema: pa.Schema
     batches: Sequence[pa.RecordBatch]
     on: Mapping[str, str]
-    how: str = "left"
+    how: How = "left"
     columns: Sequence[str] | None = None
     suffix: str | None = "_m"
     defaults: Mapping[str, Any] | None = None
     ordered: bool = False
     as_of: AsOf | None = None
-    multiple: str = "all"
+    multiple: Multiple = "all"
     status: str | None = None
 
     @property
     def plan(self) -> LookupPlan:
-        return LookupPlan.make(
-            self.schema,
-            self.store.schema,
-            self.store.codec,
-            self.on,
-            self.how,
-            self.columns,
-            self.suffix,
-            self.defaults,
+        moment = self.as_of
+        spec = JoinSpec(
+            on=self.on,
+            how=self.how,
+            columns=self.columns,
+            suffix=self.suffix,
+            defaults=self.defaults,
             ordered=self.ordered,
-            as_of=self.as_of,
             multiple=self.multiple,
             status=self.status,
+            **({} if moment is None else dict(zip(("as_of", "valid_from", "valid_to"), astuple(moment), strict=True))),
         )
+        return bind(spec, self.schema, self.store)
 
     @property
     def answer(self) -> pa.Table:
@@ -65,7 +65,7 @@ class Question:
 
     def model(
         self,
-        how: str,
+        how: How,
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
         defaults: Mapping[str, Any] | None = None,
@@ -288,7 +288,7 @@ def _with_nulls(column: pa.Array, nulls: npt.NDArray[np.bool_]) -> pa.Array:
 OUTPUTS = ("all columns", "some columns", "key too", "no columns", "defaults")
 
 
-def question(store: Store, master: pa.Table, key: str, stream: str, how: str, output: str) -> Question:
+def question(store: Store, master: pa.Table, key: str, stream: str, how: How, output: str) -> Question:
     """A case of the conformance suite."""
     schema, batches = stream_batches(key, stream)
     names = key_names(master)
@@ -347,7 +347,7 @@ def history_table(key: str, times: str, shape: str = "versions", *, keys: int = 
 
 
 def history_question(
-    store: Store, master: pa.Table, key: str, times: str, how: str, *, keys: int = 60, **options: Any
+    store: Store, master: pa.Table, key: str, times: str, how: How, *, keys: int = 60, **options: Any
 ) -> Question:
     """Events of present and absent keys, on the edges of versions, in gaps, too early, too late, and without a time."""
     chooser = np.random.default_rng(17)

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
 
 KEYS = 3_000
@@ -33,7 +34,7 @@ def main(shape: str, part: str, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = MasterStore.build(pa.table(columns), Path(folder) / "store", key="k")
         stream = pa.schema([("k", store.schema.field("k").type), ("row", pa.int64())])
-        plan = LookupPlan.make(stream, store.schema, store.codec, "k")
+        plan = bind(LookupSpec(on="k"), stream, store)
         steady = SweepSettings(adapt=False)
         join = SweepJoin(store, plan, Budget(MEMORY), steady)
         for number in range(rounds):

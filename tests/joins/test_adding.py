@@ -14,7 +14,7 @@ import pytest
 from semistream import MasterStore, join
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS, How
 from tests.joins.conformance import MASTERS, STREAMS, build, check_join, question
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_join.md"
@@ -42,7 +42,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("master", MASTERS)
-def test_the_toy_join_conforms(toy: type[Join], tmp_path: Path, master: str, how: str) -> None:
+def test_the_toy_join_conforms(toy: type[Join], tmp_path: Path, master: str, how: How) -> None:
     for number, key in enumerate(("int64", "string", "two", "float64")):
         store, table = build(tmp_path / key, key, master)
         stream = STREAMS[(number + len(master)) % len(STREAMS)]

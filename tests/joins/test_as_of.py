@@ -21,7 +21,7 @@ from semistream.budget import Budget
 from semistream.errors import FanOutError
 from semistream.joins import JOINS
 from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS, How
 from semistream.stores import MasterStore
 from tests.joins.conformance import TIMES, Question, check_join, conform, history_question, history_table, moments
 
@@ -63,14 +63,14 @@ def asked(some: list[str], keep: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("join, how, key, memory", asked(list(JOINS), 11))
-def test_versions_of_the_moment(histories: Histories, join: str, how: str, key: str, memory: str) -> None:
+def test_versions_of_the_moment(histories: Histories, join: str, how: How, key: str, memory: str) -> None:
     times = list(TIMES)[(len(join) + HOWS.index(how)) % len(TIMES)]
     store, master = histories(key, times)
     check_join(JOINS[join], history_question(store, master, key, times, how), memory)
 
 
 @pytest.mark.parametrize("join, how, key, memory", asked(IN_ORDER, 17))
-def test_in_the_order_of_the_stream(histories: Histories, join: str, how: str, key: str, memory: str) -> None:
+def test_in_the_order_of_the_stream(histories: Histories, join: str, how: How, key: str, memory: str) -> None:
     store, master = histories(key, "timestamp", overlaps=True)
     for multiple in ("all", "first"):
         question = history_question(store, master, key, "timestamp", how, ordered=True, multiple=multiple)
@@ -88,7 +88,8 @@ def test_every_type(histories: Histories, times: str) -> None:
 @pytest.mark.parametrize("join", JOINS)
 def test_the_times_need_not_go_out(histories: Histories, join: str) -> None:
     store, master = histories("string", "date32")
-    for columns, how in ([], "left"), (["w"], "inner"), (["k0", "valid_to"], "left"):
+    asked: list[tuple[list[str], How]] = [([], "left"), (["w"], "inner"), (["k0", "valid_to"], "left")]
+    for columns, how in asked:
         check_join(JOINS[join], history_question(store, master, "string", "date32", how, columns=columns))
 
 
@@ -107,7 +108,9 @@ def test_status(histories: Histories, join: str) -> None:
 @pytest.mark.parametrize("join", JOINS)
 def test_the_first_of_several(histories: Histories, join: str) -> None:
     """In the order in which the store got them; a history longer than a page comes in several pieces."""
-    for key, how, memory in (("int64", "left", "small"), ("string", "inner", "large"), ("string", "anti", "large")):
+    asked: list[tuple[str, How, str]]
+    asked = [("int64", "left", "small"), ("string", "inner", "large"), ("string", "anti", "large")]
+    for key, how, memory in asked:
         store, master = histories(key, "timestamp", overlaps=True, hash_bits=6)
         question = history_question(store, master, key, "timestamp", how, multiple="first")
         check_join(JOINS[join], question, memory)
@@ -120,7 +123,8 @@ def test_several_are_an_error(histories: Histories, join: str) -> None:
     question = history_question(store, master, "int64", "date32", "left", multiple="error")
     conform(check_join(JOINS[join], question), question)  # no versions overlap
     store, master = histories("int64", "date32", overlaps=True)
-    for how, as_of in (("left", AsOf("event")), ("semi", None)):
+    asked: list[tuple[How, AsOf | None]] = [("left", AsOf("event")), ("semi", None)]
+    for how, as_of in asked:
         question = replace(history_question(store, master, "int64", "date32", how, multiple="error"), as_of=as_of)
         made = JOINS[join](store, question.plan, Budget(1 << 24))
         with pytest.raises(FanOutError, match=r"stream row with s0=-?\d+.* has more than one match.*'all'.*'first'"):

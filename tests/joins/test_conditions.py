@@ -17,7 +17,7 @@ from semistream import MasterStore, join, make_join
 from semistream.errors import ArgumentError, SchemaError
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band, Between, Condition, Inequality, Similar
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS
 
 SCANS = [name for name, kind in JOINS.items() if kind.takes_conditions]
 Test = Callable[[Any, tuple[Any, ...]], bool]

@@ -14,7 +14,7 @@ import pytest
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.contract import Join, Profile
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS, How
 from semistream.stores import MasterStore
 from semistream.stores.contract import Store
 from tests.joins import wrong_join
@@ -93,7 +93,7 @@ def test_same_rows_as_the_model(
     key: str,
     master: str,
     stream: str,
-    how: str,
+    how: How,
     output: str,
     layout: str,
     memory: str,
@@ -128,7 +128,7 @@ def test_same_rows_in_order(
     key: str,
     master: str,
     stream: str,
-    how: str,
+    how: How,
     output: str,
     layout: str,
     memory: str,
@@ -162,7 +162,7 @@ def hashed() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind, join, how, key", hashed())
-def test_collisions_are_no_matches(stores: Stores, kind: str, join: str, how: str, key: str) -> None:
+def test_collisions_are_no_matches(stores: Stores, kind: str, join: str, how: How, key: str) -> None:
     store, table = stores(kind, key, "text", "shuffled", 4)
     skip_unable(join, store)
     for memory, stream in (("least", "single rows"), ("small", "some matched"), ("large", "some matched")):

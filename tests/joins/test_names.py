@@ -12,8 +12,9 @@ from semistream import join
 from semistream.errors import SchemaError
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
-from semistream.lookup.bind import HOWS, LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.run import make_join
+from semistream.lookup.spec import HOWS, LookupSpec
 from semistream.shedding import Shed
 from semistream.stores import MasterStore
 
@@ -80,9 +81,9 @@ def test_a_column_that_is_compared_must_be_the_only_one_of_its_name(
 
 def test_case_counts_where_the_engine_goes_by_it(store: MasterStore) -> None:
     schema = pa.schema([("k", pa.int64()), ("K", pa.string())])
-    LookupPlan.make(schema, store.schema, store.codec, "k")
+    bind(LookupSpec(on="k"), schema, store)
     with pytest.raises(SchemaError, match="2 columns 'k'"):
-        LookupPlan.make(schema, store.schema, store.codec, "k", ignore_case=True)
+        bind(LookupSpec(on="k"), schema, store, ignore_case=True)
 
 
 def test_rows_that_are_shed_need_names(store: MasterStore, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import HOWS, LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import HOWS, How, LookupSpec
 from semistream.stores import MasterStore
 from tests.joins.conformance import Question, conform
 
@@ -111,9 +112,7 @@ def tripled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def sweep_join(store: MasterStore, memory: int, **options: Any) -> SweepJoin:
     stream = pa.schema([("k", store.schema.field("k").type), ("row", pa.int64())])
-    plan = LookupPlan.make(
-        stream, store.schema, store.codec, "k", "left", ["v", "note"] if "note" in store.schema.names else ["v"]
-    )
+    plan = bind(LookupSpec(on="k", columns=["v", "note"] if "note" in store.schema.names else ["v"]), stream, store)
     return SweepJoin(store, plan, Budget(memory), **options)
 
 
@@ -204,10 +203,10 @@ def test_changed_keys_are_read_again(tripled: MasterStore, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_warm_equals_fresh_whatever_is_wanted(tripled: MasterStore, how: str) -> None:
+def test_warm_equals_fresh_whatever_is_wanted(tripled: MasterStore, how: How) -> None:
     """Also where no column of the master is needed: then a cached row holds nothing but the fact that it is there."""
     stream = pa.schema([("k", tripled.schema.field("k").type), ("row", pa.int64())])
-    plan = LookupPlan.make(stream, tripled.schema, tripled.codec, "k", how, [])
+    plan = bind(LookupSpec(on="k", how=how, columns=[]), stream, tripled)
     join = SweepJoin(tripled, plan, Budget(200_000))
     texts = pa.types.is_string(stream.field("k").type)
     keys = np.random.default_rng(6).integers(0, 300, 1_000)

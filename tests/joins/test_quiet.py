@@ -18,8 +18,9 @@ from semistream.joins.conditions import Band
 from semistream.joins.contract import Join
 from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import HOWS, LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.run import make_join
+from semistream.lookup.spec import HOWS, How, JoinSpec
 from semistream.shedding import Shed
 from semistream.stores import MasterStore
 from tests.tables import assert_same_rows, model_join, table_of
@@ -49,7 +50,7 @@ def lot(number: int) -> pa.RecordBatch:
 class Heard:
     """What has come out, and whether that is all of the rows that went in."""
 
-    def __init__(self, how: str, master: pa.Table) -> None:
+    def __init__(self, how: How, master: pa.Table) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.arrived = threading.Condition()
         self._how, self._master = how, master
@@ -70,8 +71,8 @@ class Heard:
             return self.arrived.wait_for(lambda: self.has(lots), PATIENCE)
 
 
-def made_of(name: str, store: MasterStore, how: str, now: list[float], **options: Any) -> Join:
-    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k", how, **options)
+def made_of(name: str, store: MasterStore, how: How, now: list[float], **options: Any) -> Join:
+    plan = bind(JoinSpec(on="k", how=how, **options), lot(0).schema, store)
     if name == "sweep":
         return SweepJoin(store, plan, Budget(MEMORY), clock=lambda: now[0])
     return JOINS[name](store, plan, Budget(MEMORY))
@@ -88,7 +89,7 @@ def asked() -> list[Any]:
 
 @pytest.mark.parametrize("name, how", asked())
 def test_batches_without_rows_let_all_that_wait_leave(
-    store: MasterStore, master: pa.Table, name: str, how: str
+    store: MasterStore, master: pa.Table, name: str, how: How
 ) -> None:
     now, heard, late = [0.0], Heard(how, master), []
 
@@ -113,7 +114,7 @@ def test_batches_without_rows_let_all_that_wait_leave(
 
 @pytest.mark.parametrize("name, how", asked())
 def test_a_source_that_blocks_does_not_hold_rows_back(
-    store: MasterStore, master: pa.Table, name: str, how: str
+    store: MasterStore, master: pa.Table, name: str, how: How
 ) -> None:
     heard, late = Heard(how, master), []
 
@@ -145,7 +146,7 @@ def test_by_default_too(store: MasterStore, master: pa.Table, algorithm: str) ->
 
 def test_nodes_that_are_processes(store: MasterStore, master: pa.Table) -> None:
     heard = Heard("left", master)
-    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k")
+    plan = bind(JoinSpec(on="k"), lot(0).schema, store)
     running = ParallelCacheJoin(store, plan, Budget(MEMORY), PcsrjSettings(workers="processes"))
 
     def stream() -> Iterator[pa.RecordBatch]:
@@ -222,7 +223,7 @@ def test_sweep_lets_rows_wait_until_their_deadline(store: MasterStore) -> None:
         yield lot(0).slice(0, 0)
         assert sum(out) == ROWS
 
-    plan = LookupPlan.make(lot(0).schema, store.schema, store.codec, "k")
+    plan = bind(JoinSpec(on="k"), lot(0).schema, store)
     running = SweepJoin(store, plan, Budget(MEMORY), SweepSettings(wait_seconds=5.0), clock=lambda: now[0])
     assert running.due() == math.inf
     for batch in running.join(stream()):

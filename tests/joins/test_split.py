@@ -14,7 +14,8 @@ from semistream.joins.contract import Profile
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.sweep.split import Split, cache_share, elasticity, request_pages, worth_keeping
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
+from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
 from semistream.workloads.zipf import ZipfWorkload
@@ -34,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 @pytest.fixture
 def question(store: MasterStore) -> LookupPlan:
     schema = ZipfWorkload(ROWS).stream(0, 1).schema
-    return LookupPlan.make(schema, store.schema, store.codec, "key", suffix="_master")
+    return bind(LookupSpec(on="key", suffix="_master"), schema, store)
 
 
 @pytest.fixture(params=DISKS)

@@ -17,7 +17,8 @@ from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
+from semistream.lookup.spec import How, LookupSpec
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady
@@ -34,9 +35,9 @@ def zipf(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipfWorkload, Master
 
 
 def plan_of(
-    store: MasterStore, stream: pa.Schema, on: str = "key", how: str = "left", columns: Any = None
+    store: MasterStore, stream: pa.Schema, on: str = "key", how: How = "left", columns: Any = None
 ) -> LookupPlan:
-    return LookupPlan.make(stream, store.schema, store.codec, on, how, columns)
+    return bind(LookupSpec(on=on, how=how, columns=columns), stream, store)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

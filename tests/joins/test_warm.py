@@ -16,7 +16,7 @@ from semistream.errors import FanOutError
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.joins.sweep.join import SweepJoin
-from semistream.lookup.bind import HOWS, MULTIPLE
+from semistream.lookup.spec import HOWS, MULTIPLE
 from semistream.stores import MasterStore
 from tests.joins.conformance import HISTORIES, Question, conform, history_question, history_table
 from tests.pairwise import all_pairs

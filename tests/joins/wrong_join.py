@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class LosesTheLastBatch(ReferenceJoin):
 
     name = "loses the last batch"
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         made = list(super().join(batches))
         self.stats.rows_out -= made[-1].num_rows
         yield from made[:-1]
@@ -86,7 +86,7 @@ class Overruns(ReferenceJoin):
 
     name = "overruns its budget"
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         yield from super().join(batches)
         self.stats.peak_bytes = self.budget.total + 1
 
@@ -96,7 +96,7 @@ class Miscounts(ReferenceJoin):
 
     name = "miscounts"
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         yield from super().join(batches)
         self.stats.matched += 1
 
@@ -106,7 +106,7 @@ class MiscountsBothSides(ReferenceJoin):
 
     name = "counts a row that never came"
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         yield from super().join(batches)
         self.stats.rows_in += 1
         self.stats.unmatched += 1

@@ -18,9 +18,10 @@ import pytest
 from semistream import MasterStore, join
 from semistream.budget import Budget
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.pacing import ThreadReader, paced
 from semistream.lookup.run import make_join
+from semistream.lookup.spec import LookupSpec
 
 WAIT = 5.0
 
@@ -107,7 +108,7 @@ def test_sweep_gives_every_row_out_in_time(store: MasterStore, seed: int) -> Non
         for key in batch.column("k").to_pylist():
             came.setdefault(key, []).append(at)
     script = Script(arrivals)
-    plan = LookupPlan.make(rows_of().schema, store.schema, store.codec, "k")
+    plan = bind(LookupSpec(on="k"), rows_of().schema, store)
     running = SweepJoin(store, plan, Budget(60_000), SweepSettings(wait_seconds=WAIT), clock=script.clock)
     count = 0
     for batch in running.join(paced(script, WAIT, running.due, plan.stream, script.clock)):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
+from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
 from tests.devices import steady
@@ -23,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 @pytest.fixture(scope="session")
 def question(store: MasterStore) -> LookupPlan:
     schema = ZipfWorkload(ROWS).stream(0, 1).schema
-    return LookupPlan.make(schema, store.schema, store.codec, "key", "left", ["surrogate", "price", "vendor"])
+    return bind(LookupSpec(on="key", columns=["surrogate", "price", "vendor"]), schema, store)
 
 
 @pytest.fixture(autouse=True)

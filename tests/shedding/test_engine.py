@@ -16,6 +16,7 @@ from semistream.errors import SheddingError
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.kernels.zipf import zipf_ranks
+from semistream.lookup.spec import How
 from semistream.shedding.log import batches_in, read_part, read_rows
 from tests.shedding.clocks import Clock, every
 from tests.tables import assert_same_rows, model_join, table_of
@@ -65,7 +66,7 @@ class TestAccounting:
     @pytest.mark.parametrize("strategy", ["keep_w", "sample_w", "topw", "cluster_sample"])
     @pytest.mark.parametrize("how", ["left", "inner", "semi"])
     def test_kept_and_shed_rows_are_the_stream(
-        self, store: MasterStore, tmp_path: Path, strategy: str, how: str
+        self, store: MasterStore, tmp_path: Path, strategy: str, how: How
     ) -> None:
         clock = Clock()
         batches = stream(4000)
@@ -182,7 +183,8 @@ class TestDurability:
         [path] = batches_in(tmp_path / "shed")[1]
         about = read_part(path)
         assert (about.batch, about.rows, about.rows_in, about.source) == (1, 500, 1000, "join")
-        assert (about.on, about.how, about.columns, about.weight) == ({"id": "id"}, "left", ["value"], "_weight")
+        spec = about.spec
+        assert (spec.on, spec.how, spec.columns, about.weight) == ({"id": "id"}, "left", ("value",), "_weight")
         assert about.master_version == 1
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from semistream.errors import ArgumentError, SheddingError
+from semistream.lookup.spec import LookupSpec
 from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part, read_rows
 from semistream.warehouse import reconcile
 
 QUERY, OTHER = "0b7f61f3-d9f5-4942-945a-e7a65429d651", "5c0d3a53-6f8e-4b1c-9a5e-1f0c36e9c1aa"
-ABOUT = ShedPart(QUERY, 4, 0, "enrich", "keep_w", "/store", 1, {"id": "id"}, "left", ["price"], None)
+ABOUT = ShedPart(QUERY, 4, 0, "enrich", "keep_w", "/store", 1, LookupSpec(on="id", columns=["price"]))
 ROWS: dict[str, list[Any]] = {
     "id": [3, None, 1],
     "x": [math.nan, -0.0, 2.5],

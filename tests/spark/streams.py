@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream import MasterStore
+from semistream.lookup.spec import How
 from tests.waiting import wait_until as wait_until  # noqa: PLC0414 - the Spark tests have it from here
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def fails(pattern: str) -> Any:
     return pytest.raises(Exception, match=re.compile(pattern, re.DOTALL))
 
 
-def every_how(joined: dict[str, DataFrame], columns: list[str]) -> pa.Table:
+def every_how(joined: Mapping[How, DataFrame], columns: list[str]) -> pa.Table:
     """The results of all joins in one table (and one job), each row with the name of its join."""
     from pyspark.sql.functions import col, lit
 

@@ -10,6 +10,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.spark import enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, build, column, fails, frame, gather, keys, master_table, stream
 from tests.tables import assert_same_rows, model_join
 
@@ -41,7 +42,7 @@ def prices(df: DataFrame, store: MasterStore, versions: list[int], **options: An
 
 @pytest.mark.parametrize("tasks", [None, 1])
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_several_in_a_row(spark: SparkSession, store: MasterStore, transport: str, tasks: int | None) -> None:
+def test_several_in_a_row(spark: SparkSession, store: MasterStore, transport: Transport, tasks: int | None) -> None:
     df = prices(frame(spark, left(), 4), store, [1, 2, 1], transport=transport, tasks_per_host=tasks)
     found = df.selectExpr("count(*) n", "sum(price1 - price0) a", "sum(price0 - price2) b").collect()[0]
     assert (found.n, found.a, found.b) == (ROWS, ROWS / 2, 0)
@@ -75,7 +76,7 @@ class TestTheSameTwice:
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_limit_and_take_give_their_places_back(spark: SparkSession, store: MasterStore, transport: str) -> None:
+def test_limit_and_take_give_their_places_back(spark: SparkSession, store: MasterStore, transport: Transport) -> None:
     df = prices(frame(spark, left(), 4), store, [1, 2], transport=transport, tasks_per_host=1)
     assert len(df.take(3)) == 3
     assert df.limit(7).count() == 7

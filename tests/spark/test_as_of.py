@@ -14,8 +14,9 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SchemaError
 from semistream.joins import JOINS
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS
 from semistream.spark import Metrics, enrich, explain
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, build, column, every_how, fails, frame, gather, stream, wait_until
 from tests.tables import assert_same_rows, model_join
 
@@ -75,7 +76,7 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
 
 @TRANSPORTS
 @pytest.mark.parametrize("algorithm", ["sweep", "reference"])
-def test_as_sparks_range_join(compared: Any, algorithm: str, transport: str) -> None:
+def test_as_sparks_range_join(compared: Any, algorithm: str, transport: Transport) -> None:
     """Also after a lookup without a moment, whose cached rows have no times."""
     left, store, expected = compared
     options: dict[str, Any] = {"on": "id", "columns": ["price"], "memory": SMALL, "algorithm": algorithm}
@@ -93,7 +94,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("algorithm", OTHERS)
 def test_every_algorithm(spark: SparkSession, tmp_path: Path, algorithm: str) -> None:
-    transport = ("rows", "keys")[sorted(JOINS).index(algorithm) % 2]
+    transport: Transport = "keys" if sorted(JOINS).index(algorithm) % 2 else "rows"
     master, left = history(overlaps=True), sales()
     options: dict[str, Any] = {"multiple": "first", "status": "found"}
     result = enrich(
@@ -104,7 +105,7 @@ def test_every_algorithm(spark: SparkSession, tmp_path: Path, algorithm: str) ->
 
 
 @TRANSPORTS
-def test_a_stream_with_its_counters(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_a_stream_with_its_counters(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     master, whole = history(), sales()
     df = stream(spark, tmp_path / "in", [whole.slice(0, 150), whole.slice(150)])
     metrics = Metrics(spark)
@@ -126,7 +127,7 @@ def test_a_stream_with_its_counters(spark: SparkSession, tmp_path: Path, transpo
 
 
 @TRANSPORTS
-def test_first_and_error(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_first_and_error(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     master, left = history(overlaps=True), sales()
     store, df = build(tmp_path / "s", master), frame(spark, left)
     result = enrich(df, store, on="id", as_of="sold_at", multiple="first", transport=transport).toArrow()
@@ -139,7 +140,7 @@ def test_first_and_error(spark: SparkSession, tmp_path: Path, transport: str) ->
 
 
 @TRANSPORTS
-def test_status_without_a_history(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_status_without_a_history(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     """A NULL in the master is a match, a row without a key is none."""
     store = MasterStore.build(pa.table({"id": [1, 2], "price": [None, 2.5]}), tmp_path / "s", key="id")
     df = frame(spark, pa.table({"id": [1, 2, 3, None], "n": range(4)}))
@@ -151,7 +152,7 @@ def test_status_without_a_history(spark: SparkSession, tmp_path: Path, transport
 
 
 @TRANSPORTS
-def test_unmatched_rows_are_named_with_their_moment(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_unmatched_rows_are_named_with_their_moment(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     store = build(tmp_path / "s", history())
     df = spark.sql("select '3' id, timestamp '2030-01-01' sold_at")
     with fails(r"UnmatchedRowError: on_miss='fail'.*for example \('3', datetime"):

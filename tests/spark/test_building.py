@@ -13,6 +13,7 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import SchemaError
 from semistream.spark import enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, frame, master_table
 from tests.tables import assert_same_rows, model_join
 
@@ -67,7 +68,7 @@ def test_equals_its_source(spark: SparkSession, tmp_path: Path, key: Any, copies
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_joins_over_several_bases(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_joins_over_several_bases(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     table = sample(2)
     store = MasterStore.build(frame(spark, table, 2), tmp_path / "s", key="name", columns=["name", "n"])
     assert store.schema.names == ["name", "n"]

@@ -14,6 +14,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.spark.area import directories
+from semistream.spark.spec import Transport
 from tests.spark.cluster import Cluster
 from tests.spark.streams import add_file, build, keys, master_table, wait_until
 
@@ -51,7 +52,7 @@ def copied(cluster: Cluster, name: str) -> MasterStore:
 
 class TestCopies:
     @pytest.mark.parametrize("transport", ["rows", "keys"])
-    def test_an_older_one(self, cluster: Cluster, transport: str) -> None:
+    def test_an_older_one(self, cluster: Cluster, transport: Transport) -> None:
         name = f"older-{transport}"
         copied(cluster, name).upsert(master_table(mark=0.5))
         said = cluster.ended(STREAM.format(store=name, transport=transport), ONCE)

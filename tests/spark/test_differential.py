@@ -15,8 +15,9 @@ import pytest
 
 from semistream import MasterStore
 from semistream.joins import JOINS
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS
 from semistream.spark import Metrics, enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, every_how, frame, gather, stream, to_memory
 from tests.tables import assert_same_rows, model_join
 
@@ -118,7 +119,7 @@ def asked() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind, copies, transport", asked())
-def test_batch_as_sparks_join(kind: str, copies: int, transport: str, cases: Any) -> None:
+def test_batch_as_sparks_join(kind: str, copies: int, transport: Transport, cases: Any) -> None:
     left, store, expected = cases(kind, copies)
     options: dict[str, Any] = {"memory": SMALL, "algorithm": "sweep", "transport": transport}
     joined = {how: enrich(left, store, on=list(store.key), how=how, **options) for how in HOWS}
@@ -130,14 +131,16 @@ def test_batch_as_sparks_join(kind: str, copies: int, transport: str, cases: Any
     [(name, ("rows", "keys")[at % 2]) for at, name in enumerate(["auto", *JOINS])]
     + [("inl", "rows"), ("pcsrj", "rows")],
 )
-def test_every_algorithm(algorithm: str, transport: str, cases: Any) -> None:
+def test_every_algorithm(algorithm: str, transport: Transport, cases: Any) -> None:
     left, store, expected = cases("string", 3)
     joined = {how: enrich(left, store, on="k", how=how, algorithm=algorithm, transport=transport) for how in HOWS}
     assert_same_rows(every_how(joined, [*left.columns, "price", "name", "day"]), expected)
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_partitions_are_the_nodes_of_pcsrj(transport: str, cases: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partitions_are_the_nodes_of_pcsrj(
+    transport: Transport, cases: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every key goes to one partition, which joins it alone."""
     left, store, _ = cases("string", 3)
     enrich(left, store, on="k", algorithm="pcsrj", transport=transport, memory=SMALL).explain()
@@ -145,7 +148,7 @@ def test_partitions_are_the_nodes_of_pcsrj(transport: str, cases: Any, capsys: p
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_every_master_type_comes_back(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_every_master_type_comes_back(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     count = 6
     master = {"id": pa.array(range(count), pa.int64())}
     for kind, (arrow, values, *_) in TYPES.items():
@@ -160,7 +163,7 @@ def test_every_master_type_comes_back(spark: SparkSession, tmp_path: Path, trans
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_the_masters_key_under_its_own_name(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_the_masters_key_under_its_own_name(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     store = MasterStore.build(master_of("long", 1).drop_columns(["name", "day"]), tmp_path / "s", key="k")
     left = frame(spark, pa.table({"key": pa.array([0, 1, 8, None], pa.int64()), "n": [0, 1, 2, 3]}))
     options: dict[str, Any] = {"transport": transport, "memory": SMALL, "algorithm": "sweep"}
@@ -173,7 +176,7 @@ def test_the_masters_key_under_its_own_name(spark: SparkSession, tmp_path: Path,
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 @pytest.mark.parametrize("copies", [1, 2], ids=["unique", "duplicates"])
 def test_suffix_for_a_name_on_both_sides(
-    spark: SparkSession, tmp_path: Path, transport: str, algorithm: str, copies: int
+    spark: SparkSession, tmp_path: Path, transport: Transport, algorithm: str, copies: int
 ) -> None:
     master = pa.table({"id": [1, 2] * copies, "price": [1.5, 2.5] * copies, "name": ["a", "b"] * copies})
     store = MasterStore.build(master, tmp_path / "s", key="id")
@@ -194,7 +197,7 @@ def test_suffix_for_a_name_on_both_sides(
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 @pytest.mark.parametrize("how", ["left", "inner"])
-def test_awkward_column_names(spark: SparkSession, tmp_path: Path, transport: str, how: str) -> None:
+def test_awkward_column_names(spark: SparkSession, tmp_path: Path, transport: Transport, how: str) -> None:
     names = ["found", "a.b", "back`tick", "with space", "Ä", "_m"]
     master = pa.table({"my.key": [1, 2], **{name: [f"{name}1", f"{name}2"] for name in names}})
     store = MasterStore.build(master, tmp_path / "s", key="my.key")
@@ -205,7 +208,7 @@ def test_awkward_column_names(spark: SparkSession, tmp_path: Path, transport: st
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_stream_columns_with_dots(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_stream_columns_with_dots(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     """Spark's own mapInArrow cannot take them, so ``rows`` works around that or says so in words."""
     from semistream.errors import SemistreamError
 
@@ -222,7 +225,7 @@ def test_stream_columns_with_dots(spark: SparkSession, tmp_path: Path, transport
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_names_that_semistream_uses_itself(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_names_that_semistream_uses_itself(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     """Columns named like our own are kept, or refused in words; never lost or overwritten."""
     from semistream.errors import SchemaError
 
@@ -257,7 +260,9 @@ def nested_table(count: int) -> pa.Table:
 
 @pytest.mark.parametrize("transport", ["auto", "rows"])
 @pytest.mark.parametrize("copies", [1, 2], ids=["unique", "duplicates"])
-def test_wide_streams_with_nested_columns(spark: SparkSession, tmp_path: Path, transport: str, copies: int) -> None:
+def test_wide_streams_with_nested_columns(
+    spark: SparkSession, tmp_path: Path, transport: Transport, copies: int
+) -> None:
     from semistream.spark import explain
 
     left = spark.createDataFrame(nested_table(120)).repartition(3)
@@ -276,7 +281,7 @@ def test_wide_streams_with_nested_columns(spark: SparkSession, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_more_rows_than_a_window_holds(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_more_rows_than_a_window_holds(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     """Several Arrow batches a task, a window that fills many times, a cache that cannot hold the master."""
     rng = random.Random(5)
     master = pa.table({"id": list(range(20_000)), "name": [f"name {i} " * (i % 5) for i in range(20_000)]})
@@ -296,7 +301,7 @@ def test_more_rows_than_a_window_holds(spark: SparkSession, tmp_path: Path, tran
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 @pytest.mark.parametrize("how", ["left", "anti"])
-def test_streaming_as_batch(spark: SparkSession, tmp_path: Path, transport: str, how: str) -> None:
+def test_streaming_as_batch(spark: SparkSession, tmp_path: Path, transport: Transport, how: str) -> None:
     files = [stream_table("string"), stream_table("string").slice(5, 7), stream_table("string").slice(0, 0)]
     files.append(stream_table("string").slice(3))
     store = MasterStore.build(master_of("string", 2), tmp_path / "s", key="k")
@@ -308,7 +313,7 @@ def test_streaming_as_batch(spark: SparkSession, tmp_path: Path, transport: str,
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_two_enrichments_in_one_stream(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_two_enrichments_in_one_stream(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     left = pa.table({"a": [1, 2, 3, None], "b": ["x", "y", None, "z"]})
     one = pa.table({"id": [1, 2], "price": [1.0, 2.0]})
     two = pa.table({"code": ["x", "z", "x"], "shop": ["X", "Z", "XX"]})

@@ -18,6 +18,7 @@ from semistream import MasterStore
 from semistream.spark import Metrics, enrich
 from semistream.spark.operator import Operator
 from semistream.spark.prepare import Stream, prepare
+from semistream.spark.spec import EnrichSpec, Transport
 from semistream_lab.memory import python_workers
 from tests.spark.streams import (
     SMALL,
@@ -65,7 +66,7 @@ def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_arrow_batches")
 @pytest.mark.parametrize("transport", [pytest.param("rows", marks=pytest.mark.long), "keys"])
-def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     started, gone = str(tmp_path / "started"), str(tmp_path / "gone")
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,7 +88,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     metrics = Metrics(spark)
     options: dict[str, Any] = {"on": "id", "memory": "2MB", "algorithm": "sweep", "transport": transport}
     result = enrich(slow, store, metrics=metrics, **options)
-    operator = prepare(Stream.of(slow), store, **options).operator
+    operator = prepare(Stream.of(slow), store, EnrichSpec(**options)).operator
     first = to_memory(result, f"killed_first_{transport}", tmp_path / "checkpoint")
     assert_same_rows(first, model_join(left.slice(0, 50), master_table(2_000), "id"))
     add_file(tmp_path / "in", left)
@@ -116,7 +117,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_a_damaged_page_stops_the_batch(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_a_damaged_page_stops_the_batch(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     store = build(tmp_path / "s", master_table(3_000))
     [segment] = tmp_path.glob("s/segment-*")
     df = stream(spark, tmp_path / "in", [keys(*range(10)), keys(*range(2_000, 2_100))])

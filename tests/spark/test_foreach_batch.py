@@ -11,6 +11,7 @@ import pytest
 from semistream.spark import Metrics, enrich
 from semistream.spark.area import directories
 from semistream.spark.prepare import Stream
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     store = build(tmp_path / "s")
     df = stream(spark, tmp_path / "in", [keys(1, 50)] * 2)
     found: list[tuple[int, list[Any]]] = []

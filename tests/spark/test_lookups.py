@@ -16,6 +16,7 @@ from semistream.spark import enrich
 from semistream.spark.blocks import BlockSize, TooManyAnswersError, bounded
 from semistream.spark.lookups import Asked, looked_up
 from semistream.spark.prepare import Stream, prepare
+from semistream.spark.spec import EnrichSpec, Transport
 from tests.spark.streams import SMALL, frame
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool
         store = MasterStore.build(pa.Table.from_pylist(master), tmp_path / name, key=key)
         stream = replace(about, schema=pa.schema([("asked", kind)]))
         defaults = more.pop("defaults", None)
-        prepared = prepare(
-            stream, store, on={"asked": key}, memory=SMALL, transport="keys", defaults=defaults, algorithm="sweep"
-        )
+        spec = EnrichSpec(on={"asked": key}, memory=SMALL, transport="keys", defaults=defaults, algorithm="sweep")
+        prepared = prepare(stream, store, spec)
         return Asked.of(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
 
     lookups = [
@@ -106,7 +106,8 @@ def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) 
     store = MasterStore.build(pa.table({"id": [1, 2], "price": [1.0, 2.0]}), tmp_path / "store", key="id")
     stream = replace(Stream.of(df), schema=pa.schema([("first", pa.int64()), ("second", pa.int64())]))
     once, twice = (
-        prepare(stream, store, on={name: "id"}, memory=SMALL, transport="keys") for name in ("first", "second")
+        prepare(stream, store, EnrichSpec(on={name: "id"}, memory=SMALL, transport="keys"))
+        for name in ("first", "second")
     )
     first = Asked.of(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
     second = Asked.of(twice, ("id",), ("again",), "found_again")
@@ -115,7 +116,7 @@ def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("transport", ["lookups", "keys"])
-def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     """More matches than the memory for a block holds: 200 rows with 400 each, beside rows with one."""
     master = pa.table({"id": [0] * 400 + list(range(1, 300)), "price": pa.array(range(699), pa.float64())})
     store = MasterStore.build(master, tmp_path / "store", key="id")
@@ -124,7 +125,8 @@ def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Pat
         joined = enrich(df, store, on="id", memory=SMALL, transport="keys", algorithm="sweep")
     else:
         stream = replace(Stream.of(df), schema=pa.schema([("asked", pa.int64())]))
-        prepared = prepare(stream, store, on={"asked": "id"}, memory=SMALL, transport="keys", algorithm="sweep")
+        spec = EnrichSpec(on={"asked": "id"}, memory=SMALL, transport="keys", algorithm="sweep")
+        prepared = prepare(stream, store, spec)
         joined = looked_up(df, [Asked.of(prepared, ("id",), ("price",), "found")], df["id"] >= 0)
     counted = joined.groupBy((joined["id"] == 0).alias("hot")).agg({"*": "count", "price": "sum"}).collect()
     found = {row["hot"]: (row["count(1)"], row["sum(price)"]) for row in counted}

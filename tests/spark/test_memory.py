@@ -14,6 +14,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.spark import Metrics, enrich
+from semistream.spark.spec import Transport
 from semistream_lab.memory import python_workers
 from tests.spark.streams import SMALL, add_file, build, frame, keys, master_table, run, stream
 from tests.spark.test_foreach_batch import caches
@@ -76,7 +77,7 @@ def wide_store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: MasterStore, transport: str) -> None:
+def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: MasterStore, transport: Transport) -> None:
     rng = np.random.default_rng(2)
     ids = np.minimum(rng.zipf(1.2, STREAM_ROWS), MASTER_ROWS + 50) * 7919 % (MASTER_ROWS + 100)
     spread = rng.integers(0, MASTER_ROWS, STREAM_ROWS)
@@ -112,7 +113,7 @@ def test_within_the_budget(spark: SparkSession, tmp_path: Path, wide_store: Mast
 
 
 @pytest.mark.parametrize("transport", ["rows", "keys"])
-def test_more_tasks_than_places(spark: SparkSession, tmp_path: Path, transport: str) -> None:
+def test_more_tasks_than_places(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
     store = build(tmp_path / "s", master_table(2_000))
     left = keys(*range(1_500), *range(1_500))
     options: dict[str, Any] = {"memory": SMALL, "algorithm": "sweep", "transport": transport, "tasks_per_host": 1}

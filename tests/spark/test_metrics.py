@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.lookup.spec import How
 from semistream.spark import Metrics, enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, add_file, build, frame, gather, keys, stream, to_memory, wait_until
 from tests.waiting import PATIENCE
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = {
-    "rows_in", "hits", "misses", "matched", "unmatched", "held", "shed", "pages_read", "bytes_read", "cached_rows",
+    "rows_in", "hits", "misses", "matched", "unmatched", "shed", "pages_read", "bytes_read", "cached_rows",
     "cached_bytes", "peak_bytes", "master_version",
 }  # fmt: skip
 TRANSPORTS = pytest.mark.parametrize("transport", ["rows", "keys"])
@@ -45,7 +47,7 @@ def test_every_batch_of_a_stream(
     store: MasterStore,
     metrics: Metrics,
     tmp_path: Path,
-    transport: str,
+    transport: Transport,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="semistream")
@@ -62,7 +64,7 @@ def test_every_batch_of_a_stream(
     ]
     for line in lines:
         assert set(line) >= NAMES | {"time", "query", "batch", "seconds", "hit_ratio"}
-        assert line["rows_in"] == line["matched"] + line["unmatched"] + line["held"] + line["shed"]
+        assert line["rows_in"] == line["matched"] + line["unmatched"] + line["shed"]
         assert line["master_version"] == 1
         assert 0 < line["peak_bytes"] <= SMALL
         assert 0 < line["cached_bytes"] <= SMALL
@@ -81,7 +83,7 @@ def test_every_batch_of_a_stream(
 
 @TRANSPORTS
 def test_nothing_comes_out(
-    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: str
+    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: Transport
 ) -> None:
     df = stream(spark, tmp_path / "in", [keys(300, 301), keys(None, 302)])
     result = enrich(df, store, on="id", how="inner", transport=transport, metrics=metrics)
@@ -92,7 +94,9 @@ def test_nothing_comes_out(
 
 @TRANSPORTS
 @pytest.mark.parametrize("how", ["left", "semi", "anti"])
-def test_batch_dataframes(spark: SparkSession, store: MasterStore, metrics: Metrics, transport: str, how: str) -> None:
+def test_batch_dataframes(
+    spark: SparkSession, store: MasterStore, metrics: Metrics, transport: Transport, how: How
+) -> None:
     df = frame(spark, keys(1, 2, 300, None, 5), 2)
     result = enrich(df, store, on="id", how=how, transport=transport, metrics=metrics)
     rows = result.toArrow().num_rows
@@ -104,7 +108,7 @@ def test_batch_dataframes(spark: SparkSession, store: MasterStore, metrics: Metr
 
 
 @TRANSPORTS
-def test_rows_out(spark: SparkSession, tmp_path: Path, metrics: Metrics, transport: str) -> None:
+def test_rows_out(spark: SparkSession, tmp_path: Path, metrics: Metrics, transport: Transport) -> None:
     """What the join gave out: the same whichever way the rows went."""
     store = build(tmp_path / "s", pa.table({"id": [1, 1, 2], "price": [1.0, 2.0, 3.0]}))
     enrich(frame(spark, keys(1, 2, 300)), store, on="id", transport=transport, metrics=metrics).toArrow()
@@ -122,7 +126,7 @@ def test_collect_before_the_action_does_not_hang(spark: SparkSession, store: Mas
 
 
 @TRANSPORTS
-def test_an_empty_dataframe(spark: SparkSession, store: MasterStore, metrics: Metrics, transport: str) -> None:
+def test_an_empty_dataframe(spark: SparkSession, store: MasterStore, metrics: Metrics, transport: Transport) -> None:
     df = frame(spark, keys(1)).where("id > 5")
     assert enrich(df, store, on="id", transport=transport, metrics=metrics).toArrow().num_rows == 0
     assert metrics.collect().rows_in == 0
@@ -130,7 +134,7 @@ def test_an_empty_dataframe(spark: SparkSession, store: MasterStore, metrics: Me
 
 @TRANSPORTS
 def test_a_retried_task_counts_once(
-    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: str
+    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: Transport
 ) -> None:
     mark = str(tmp_path / "failed")
 
@@ -154,7 +158,7 @@ def test_a_retried_task_counts_once(
 
 @TRANSPORTS
 def test_with_foreach_batch_as_the_sink(
-    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: str
+    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: Transport
 ) -> None:
     """The way to Delta: enrich the stream, write each batch by foreachBatch."""
     df = stream(spark, tmp_path / "in", [keys(1, 2, 300), keys(4)])
@@ -165,7 +169,7 @@ def test_with_foreach_batch_as_the_sink(
 
 @TRANSPORTS
 def test_inside_foreach_batch(
-    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: str
+    spark: SparkSession, store: MasterStore, metrics: Metrics, tmp_path: Path, transport: Transport
 ) -> None:
     df = stream(spark, tmp_path / "in", [keys(1, 2, 300), keys(4)])
 

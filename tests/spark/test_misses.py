@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semistream import MasterStore
+from semistream.lookup.spec import How
 from semistream.spark import enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, build, column, fails, frame, gather, keys, stream
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 @TRANSPORTS
 @pytest.mark.parametrize("algorithm", ["sweep", "reference"])
-def test_null_drop_and_defaults(spark: SparkSession, store: MasterStore, transport: str, algorithm: str) -> None:
+def test_null_drop_and_defaults(spark: SparkSession, store: MasterStore, transport: Transport, algorithm: str) -> None:
     df = frame(spark, keys(3, 4, 300, None))
     options: dict[str, Any] = {"on": "id", "transport": transport, "algorithm": algorithm, "memory": SMALL}
     as_null = enrich(df, store, **options).toArrow()
@@ -40,7 +42,7 @@ def test_null_drop_and_defaults(spark: SparkSession, store: MasterStore, transpo
 
 
 @KEYS_FIRST
-def test_fail_names_some_keys(spark: SparkSession, store: MasterStore, transport: str) -> None:
+def test_fail_names_some_keys(spark: SparkSession, store: MasterStore, transport: Transport) -> None:
     options: dict[str, Any] = {"on": "id", "on_miss": "fail", "transport": transport}
     with fails(
         r"UnmatchedRowError: on_miss='fail': 2 of 4 rows have no match in .* \(version 1\), for example 300, None"
@@ -50,7 +52,9 @@ def test_fail_names_some_keys(spark: SparkSession, store: MasterStore, transport
 
 
 @KEYS_FIRST
-def test_fail_also_when_only_stream_columns_are_used(spark: SparkSession, store: MasterStore, transport: str) -> None:
+def test_fail_also_when_only_stream_columns_are_used(
+    spark: SparkSession, store: MasterStore, transport: Transport
+) -> None:
     """Spark leaves out what nobody reads; the check must not go with it."""
     df = frame(spark, keys(3, 300))
     with fails("UnmatchedRowError"):
@@ -59,7 +63,7 @@ def test_fail_also_when_only_stream_columns_are_used(spark: SparkSession, store:
 
 @KEYS_FIRST
 def test_min_match_rate_also_when_only_stream_columns_are_used(
-    spark: SparkSession, store: MasterStore, transport: str
+    spark: SparkSession, store: MasterStore, transport: Transport
 ) -> None:
     df = frame(spark, keys(3, 300))
     with fails("MatchRateError"):
@@ -68,14 +72,16 @@ def test_min_match_rate_also_when_only_stream_columns_are_used(
 
 @KEYS_FIRST
 @pytest.mark.parametrize("how", ["inner", "semi"])
-def test_fail_where_misses_would_not_show(spark: SparkSession, store: MasterStore, transport: str, how: str) -> None:
+def test_fail_where_misses_would_not_show(
+    spark: SparkSession, store: MasterStore, transport: Transport, how: How
+) -> None:
     with fails("UnmatchedRowError.*for example 300"):
         enrich(frame(spark, keys(3, 300)), store, on="id", how=how, on_miss="fail", transport=transport).toArrow()
 
 
 @KEYS_FIRST
 def test_a_batch_that_fails_is_not_written(
-    spark: SparkSession, store: MasterStore, tmp_path: Path, transport: str
+    spark: SparkSession, store: MasterStore, tmp_path: Path, transport: Transport
 ) -> None:
     df = stream(spark, tmp_path / "in", [keys(1, 2), keys(3, 300)])
     result = enrich(df, store, on="id", on_miss="fail", transport=transport)
@@ -89,7 +95,7 @@ def test_a_batch_that_fails_is_not_written(
 
 
 @KEYS_FIRST
-def test_min_match_rate(spark: SparkSession, store: MasterStore, transport: str) -> None:
+def test_min_match_rate(spark: SparkSession, store: MasterStore, transport: Transport) -> None:
     df = frame(spark, keys(*range(90), *range(300, 310)))
     options: dict[str, Any] = {"on": "id", "transport": transport, "memory": SMALL}
     assert enrich(df, store, min_match_rate=0.9, **options).count() == 100

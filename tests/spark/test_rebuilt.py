@@ -10,6 +10,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.spark import enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, add_file, build, column, fails, frame, gather, keys, master_table, stream
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def rebuilt(path: Path, mark: float = 0.5) -> MasterStore:
 
 
 @EACH
-def test_a_batch_job_after_the_other(spark: SparkSession, tmp_path: Path, algorithm: str, transport: str) -> None:
+def test_a_batch_job_after_the_other(spark: SparkSession, tmp_path: Path, algorithm: str, transport: Transport) -> None:
     options: dict[str, Any] = {"on": "id", "algorithm": algorithm, "transport": transport, "memory": SMALL}
     df = frame(spark, keys(1, 50, 300), 2)
     for mark in (0.0, 0.5):

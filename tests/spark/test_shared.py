@@ -25,6 +25,7 @@ from semistream.spark.area import Area, area, directories, remove_files
 from semistream.spark.operator import Operator, running
 from semistream.spark.places import place
 from semistream.spark.prepare import Stream, prepare
+from semistream.spark.spec import EnrichSpec
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
 from tests.waiting import PATIENCE
@@ -45,7 +46,7 @@ def operator(spark: SparkSession) -> Make:
 
     def make(store: MasterStore, application: str, **options: Any) -> Operator:
         given: dict[str, Any] = {"memory": 2_000_000, "algorithm": "sweep", "tasks_per_host": 2, **options}
-        prepared = prepare(Stream.of(df), store, on="id", transport="rows", **given).operator
+        prepared = prepare(Stream.of(df), store, EnrichSpec(on="id", transport="rows", **given)).operator
         return replace(prepared, application=application)
 
     return make

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from semistream import MasterStore, Shed
 from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, CorruptStoreError, SchemaError, SheddingError
+from semistream.lookup.spec import LookupSpec
 from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.spark import Metrics, enrich, explain
 from semistream.spark.shedding import pinned_share
@@ -259,7 +260,7 @@ class TestShare:
         self, root: Path, number: int, rows: int, now: float, rate: float | None = 100.0, shed: int = 0, took: float = 1
     ) -> float:
         share = pinned_share(root, "q", number, rate, now)
-        about = ShedPart("q", number, 0, "enrich", "keep_w", "s", 1, {"id": "id"}, "left", [], None)
+        about = ShedPart("q", number, 0, "enrich", "keep_w", "s", 1, LookupSpec(on="id", columns=[]))
         writer = PartWriter(root, about, pa.schema({"id": pa.int64()}))
         writer.add(pa.record_batch({"id": pa.array(range(shed), pa.int64())}), rows)
         writer.publish()

@@ -15,6 +15,7 @@ from semistream.durable import create_once
 from semistream.errors import CorruptStoreError, StoreNotFoundError
 from semistream.spark import Metrics, enrich
 from semistream.spark.pins import pinned_version
+from semistream.spark.spec import Transport
 from semistream.stores.paged.manifest import Manifest
 from tests.spark.streams import (
     SMALL,
@@ -46,7 +47,7 @@ def raise_prices(store: MasterStore, count: int = 3, mark: float = 0.5) -> Maste
 class TestRefresh:
     @pytest.mark.parametrize("algorithm", ["sweep", "reference"])
     @TRANSPORTS
-    def test_every_batch(self, spark: SparkSession, tmp_path: Path, transport: str, algorithm: str) -> None:
+    def test_every_batch(self, spark: SparkSession, tmp_path: Path, transport: Transport, algorithm: str) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [keys(1, 2, 50, 300)] * 3)
         found: dict[int, list[Any]] = {}
@@ -102,7 +103,7 @@ class TestRefresh:
         ],
     )
     def test_only_changed_keys_leave_the_cache(
-        self, spark: SparkSession, tmp_path: Path, transport: str, text: bool
+        self, spark: SparkSession, tmp_path: Path, transport: Transport, text: bool
     ) -> None:
         count = 2_000
         table = master_table(count) if text else master_table(count).drop_columns(["name"])
@@ -140,7 +141,7 @@ class TestRefresh:
 
 class TestReplay:
     @TRANSPORTS
-    def test_the_same_version_after_a_failure(self, spark: SparkSession, tmp_path: Path, transport: str) -> None:
+    def test_the_same_version_after_a_failure(self, spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [keys(1, 50)] * 3)
         interrupted(df, store, tmp_path, at=1, transport=transport)
@@ -180,7 +181,7 @@ class TestReplay:
         assert pin.parent.stat().st_mode & 0o777 == 0o700
 
 
-def interrupted(df: DataFrame, store: MasterStore, place: Path, at: int, transport: str = "rows") -> None:
+def interrupted(df: DataFrame, store: MasterStore, place: Path, at: int, transport: Transport = "rows") -> None:
     """Run the stream up to batch ``at``, which is enriched and then fails."""
 
     def each(batch: DataFrame, number: int) -> None:
@@ -244,7 +245,7 @@ class TestOtherShape:
             run(enrich(df, store, on="id"), tmp_path / "checkpoint", each)
 
     @TRANSPORTS
-    def test_keys_are_no_longer_unique(self, spark: SparkSession, tmp_path: Path, transport: str) -> None:
+    def test_keys_are_no_longer_unique(self, spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
         store = build(tmp_path / "s")
         df = stream(spark, tmp_path / "in", [keys(1, 2)] * 2)
         found: list[list[Any]] = []

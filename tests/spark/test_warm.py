@@ -12,6 +12,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.spark import enrich
+from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, gather, stream
 from tests.tables import assert_same_rows, model_join
 
@@ -55,7 +56,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[MasterStore, pa.Tab
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_batch_as_the_first(
-    spark: SparkSession, tmp_path: Path, sides: tuple[MasterStore, pa.Table, pa.Table], name: str, transport: str
+    spark: SparkSession, tmp_path: Path, sides: tuple[MasterStore, pa.Table, pa.Table], name: str, transport: Transport
 ) -> None:
     store, master, rows = sides
     options = OPTIONS[name]

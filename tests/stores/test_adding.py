@@ -16,7 +16,7 @@ from semistream.budget import Budget
 from semistream.errors import ArgumentError
 from semistream.joins import JOINS
 from semistream.joins.contract import Profile
-from semistream.lookup.bind import HOWS
+from semistream.lookup.spec import HOWS, How
 from semistream.stores.fetching import get
 from tests.joins.conformance import MASTERS, STORES, STREAMS, check_join, key_names, master_table, question
 
@@ -44,7 +44,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("master", MASTERS)
-def test_the_toy_store_conforms(tmp_path: Path, master: str, how: str) -> None:
+def test_the_toy_store_conforms(tmp_path: Path, master: str, how: How) -> None:
     for number, key in enumerate(("int64", "string", "two", "float64")):
         table = master_table(key, master)
         store = STORES["toy"](table, tmp_path, 64 if number % 2 else 4)

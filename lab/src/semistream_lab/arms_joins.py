@@ -18,7 +18,8 @@ from semistream.joins.papers.moij import MoijSettings
 from semistream.joins.papers.pcsrj import PcsrjSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.sweep.join import SweepSettings
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
+from semistream.lookup.spec import LookupSpec
 from semistream.planner.measuring import Feed, Limits, waits
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -66,7 +67,7 @@ class Setting:
         share = params.get("buffer_share")
         if share is not None and hasattr(kind.settings_type, "buffer_share"):  # inl has no buffer to share
             settings = kind.settings_type(buffer_share=share)
-        plan = LookupPlan.make(stream, store.schema, store.codec, on, columns=columns, suffix="_master")
+        plan = bind(LookupSpec(on=on, columns=columns, suffix="_master"), stream, store)
         return Setting(kind, settings, store, plan)
 
     def join(self, budget: Budget) -> Any:

@@ -46,7 +46,8 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     from semistream.budget import Budget
     from semistream.joins import JOINS
     from semistream.joins.contract import Profile
-    from semistream.lookup.bind import LookupPlan
+    from semistream.lookup.bind import bind
+    from semistream.lookup.spec import LookupSpec
     from semistream.planner.capacity import expected, least_memory
     from semistream.planner.measuring import BATCH, measure
     from semistream.planner.pace import PACE_ROWS, pace
@@ -58,7 +59,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     load = ZipfWorkload(setting["rows"], skew=setting["skew"], seed=5)
     store = MasterStore.open(BenchData(data, setting["rows"]).store())
     schema = load.stream(0, 1).schema
-    plan = LookupPlan.make(schema, store.schema, store.codec, "key", "left", enriched("three"))
+    plan = bind(LookupSpec(on="key", columns=enriched("three")), schema, store)
     profile = Profile(setting["skew"])
     if setting["asks"] == "memory":
         said = expected(store, plan, int(store.bytes * setting["share"]), profile)

@@ -26,11 +26,15 @@ Column = tuple[str, Callable[[Group], str]]
 
 def write_report(directory: Path) -> Path:
     """Make ``report.html`` from the results of a directory."""
-    path = directory / "run.json"
-    run = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
     target = directory / "report.html"
-    target.write_text(make_page(Results.load(directory), run), encoding="utf-8")
+    target.write_text(make_page(Results.load(directory), noted(directory)), encoding="utf-8")
     return target
+
+
+def noted(directory: Path) -> dict[str, Any]:
+    """Machines and commands of the runs in a directory."""
+    path = directory / "run.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
 
 
 def make_page(results: Results, run: dict[str, Any]) -> str:
@@ -38,9 +42,9 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     differing = disagreements(results.done)
     wrong = {one.place for one in differing}
     usable = [result for result in results.done if cell_of(result).place not in wrong]
-    body = _notes("wrong", "Not shown, since arms gave different rows:", map(str, differing))
+    body = notes("wrong", "Not shown, since arms gave different rows:", map(str, differing))
     failures = (f"{cell_of(line).label}: {line['error']}" for line in results.failed)
-    body += _notes("note", "Could not be run:", failures)
+    body += notes("note", "Could not be run:", failures)
     groups = grouped(usable)
     body += _joins([group for group in groups if group.suite == "joins"])
     body += _pipeline([group for group in groups if group.suite == "pipeline"])
@@ -239,7 +243,8 @@ def table(
     return f"<div class=scroll><table class='{kind}'><tr>{cells('th', header)}</tr>{rows}</table></div>"
 
 
-def _notes(kind: str, title: str, items: Iterable[str]) -> str:
+def notes(kind: str, title: str, items: Iterable[str]) -> str:
+    """A box with a list; nothing when there is nothing to list."""
     lines = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f"<div class={kind}><b>{title}</b><ul>{lines}</ul></div>" if lines else ""
 

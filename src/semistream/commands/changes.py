@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from semistream.changes import Changes
-    from semistream.stores import MasterStore
 
 app = Commands()
 
@@ -127,7 +126,10 @@ def diff(
 
     Example: [cyan]semistream diff products products-today.parquet --apply[/]
     """
+    import pyarrow.parquet as pq
+
     from semistream.changes import apply_changes, snapshot_differences
+    from semistream.changes.rows import change_schema
     from semistream.commands.terminal import progress_bars
     from semistream.stores import MasterStore
 
@@ -140,12 +142,12 @@ def diff(
             for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
                 counts[batch.column(0)[0].as_py()] += batch.num_rows
                 if out is not None:
-                    writer = writer or _writer(out, batch.schema)
+                    writer = writer or pq.ParquetWriter(out, batch.schema)
                     writer.write_batch(batch)
                 if write:
                     kept.append(batch)
             if out is not None and writer is None:
-                writer = _writer(out, _change_schema(opened))
+                writer = pq.ParquetWriter(out, change_schema(opened.schema))
         finally:
             if writer is not None:
                 writer.close()
@@ -182,15 +184,3 @@ def _one_source(paths: list[Path]) -> Any:
         if not one.schema.equals(opened[0].schema):
             raise ArgumentError(f"{path} has the columns {one.schema}, but {paths[0]} has {opened[0].schema}")
     return (batch for one in opened for batch in one.batches())
-
-
-def _change_schema(store: MasterStore) -> pa.Schema:
-    from semistream.changes.rows import change_schema
-
-    return change_schema(store.schema)
-
-
-def _writer(path: Path, schema: pa.Schema) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetWriter(path, schema)

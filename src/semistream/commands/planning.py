@@ -131,7 +131,8 @@ def question_of(
 ) -> tuple[MasterStore, LookupPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.joins.contract import Profile
-    from semistream.lookup.bind import LookupPlan
+    from semistream.lookup.bind import bind
+    from semistream.lookup.spec import LookupSpec
     from semistream.planner.capacity import skew_of, stream_schema
     from semistream.stores import MasterStore
 
@@ -144,7 +145,7 @@ def question_of(
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
     wanted = None if columns is None else list(listed(columns))
-    question = LookupPlan.make(schema, store.schema, store.codec, mapping, "left", wanted, suffix="_master")
+    question = bind(LookupSpec(on=mapping, columns=wanted, suffix="_master"), schema, store)
     if skew is None and sample is not None:
         import numpy as np
 

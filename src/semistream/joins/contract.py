@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
@@ -69,7 +69,7 @@ class Join(ABC):
         self.stats = Stats(master_version=store.version)
         self.front: Front | None = None
 
-    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Join a stream: pulls batches when it wants them, and has given out everything when they end.
 
         A stream that is abandoned, by its reader or by an error, leaves nothing behind for the next one.

@@ -1,4 +1,4 @@
-"""Where both schemas meet: a lookup checked against a stream and a master (`LookupPlan`).
+"""Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master.
 
 A batch is an Arrow record batch of the stream, the master is a store, a key is one or several columns, a page is what
 one read of the store returns, the window is where stream rows wait, the cache is where master rows stay.
@@ -6,171 +6,75 @@ one read of the store returns, the window is where stream rows wait, the cache i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from semistream.as_of import AsOf
-from semistream.errors import ArgumentError, SchemaError, choose, meant
+from semistream.errors import ArgumentError, SchemaError, meant
+from semistream.lookup.spec import How, JoinSpec, LookupSpec, Multiple
 
 if TYPE_CHECKING:
     from semistream.joins.conditions import Condition
     from semistream.keys import KeyCodec
+    from semistream.stores.contract import Store
 
-How = Literal["left", "inner", "semi", "anti"]
-HOWS = ("left", "inner", "semi", "anti")
-MULTIPLE = ("all", "first", "error")
 MATCHED, UNMATCHED = "matched", "unmatched"  # in the status column
-
-
-def key_mapping(on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """``on`` as {stream column: master column}."""
-    if isinstance(on, str):
-        return {on: on}
-    if isinstance(on, Mapping):
-        mapping = dict(on)
-    elif isinstance(on, Sequence):
-        mapping = {name: name for name in on}
-    else:
-        mapping = {}
-    if not mapping or not all(isinstance(a, str) and isinstance(b, str) for a, b in mapping.items()):
-        raise ArgumentError(
-            f"on={on!r} is not usable; give a column name, a list of names, or {{stream column: master column}}"
-        )
-    return mapping
 
 
 @dataclass(frozen=True)
 class LookupPlan:
-    """One join, checked against both schemas: what comes in, what goes out, which master columns are needed."""
+    """One lookup, checked against both schemas: what comes in, what goes out, which master columns are needed."""
 
+    spec: LookupSpec
     stream: pa.Schema
     master: pa.Schema
     codec: KeyCodec
-    on: dict[str, str]
-    how: str
     columns: tuple[str, ...]
     names: tuple[str, ...]
-    defaults: dict[str, Any] = field(default_factory=dict)
-    condition: Condition | None = None
-    ordered: bool = False
-    as_of: AsOf | None = None
-    multiple: str = "all"
-    status: str | None = None  # a column that says whether a row has a match
 
-    @staticmethod
-    def make(
-        stream: pa.Schema,
-        master: pa.Schema,
-        codec: KeyCodec,
-        on: str | Sequence[str] | Mapping[str, str] | None,
-        how: str = "left",
-        columns: Sequence[str] | None = None,
-        suffix: str | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        *,
-        condition: Condition | None = None,
-        ordered: bool = False,
-        ignore_case: bool = False,
-        as_of: AsOf | None = None,
-        multiple: str = "all",
-        status: str | None = None,
-    ) -> LookupPlan:
-        """Check everything that can be checked before the first row; Spark does not tell "a" from "A".
+    @property
+    def on(self) -> dict[str, str]:
+        """{stream column: master column}."""
+        return self.spec.keys
 
-        The join is on the key (``on``), or on a ``condition`` of its own.
-        """
-        choose("multiple", multiple, MULTIPLE)
-        if (on is None) == (condition is None):
-            raise ArgumentError("a join needs either on=, the key's columns, or condition=, another comparison")
-        if condition is not None and ordered:
-            raise ArgumentError("ordered=True goes with on=, not with condition=; sort the output instead")
-        if condition is not None and (as_of is not None or multiple != "all"):
-            what = "as_of=" if as_of is not None else f"multiple={multiple!r}"
-            raise ArgumentError(f"{what} goes with on=, not with condition=: it is about the rows of a key")
-        mapping = key_mapping(on) if on is not None else {}
-        choose("how", how, HOWS)
-        if isinstance(columns, str):
-            raise ArgumentError(f"columns={columns!r} must be a list of names, for example [{columns!r}]")
-        if suffix is not None and not isinstance(suffix, str):
-            raise ArgumentError(f"suffix={suffix!r} must be a text, for example '_master'")
-        if defaults is not None and not isinstance(defaults, Mapping):
-            raise ArgumentError(f"defaults={defaults!r} must be {{column: value}}")
-        stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
-        folded: Callable[[str], str] = str.lower if ignore_case else str
-        _check_unambiguous(stream, [*mapping, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
-        if condition is None:
-            codec.check_stream(stream, mapping)
-        elif callable(getattr(condition, "check", None)):
-            condition.check(stream, master)
-        else:
-            raise ArgumentError(
-                f"condition={condition!r} must be one of semistream.joins.conditions, such as Band(...)"
-            )
-        if as_of is not None:
-            as_of.check(stream, master, list(mapping.values()))
-        keys = set(mapping.values())
-        chosen = [name for name in master.names if name not in keys] if columns is None else list(columns)
-        unknown = [name for name in chosen if name not in master.names]
-        if unknown:
-            like = meant(unknown[0], master.names)
-            said = f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}"
-            raise ArgumentError(said)
-        if how in ("semi", "anti"):
-            chosen = []
-        names = _output_names(stream, chosen, suffix, folded)
-        plan = LookupPlan(
-            stream,
-            master,
-            codec,
-            mapping,
-            how,
-            tuple(chosen),
-            tuple(names),
-            dict(defaults or {}),
-            condition,
-            ordered,
-            as_of,
-            multiple,
-            status,
-        )
-        plan._check_status(folded)
-        plan._check_defaults()
-        return plan
+    @property
+    def how(self) -> How:
+        """Which rows go out."""
+        return self.spec.how
 
-    def _check_defaults(self) -> None:
-        if self.defaults and self.how != "left":
-            raise ArgumentError(
-                f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"
-            )
-        for name, value in self.defaults.items():
-            if name not in self.names:
-                raise ArgumentError(
-                    f"defaults name {name!r}, which is no output column of the master; these are {list(self.names)}"
-                )
-            kind = self.output.field(name).type
-            try:
-                pa.scalar(value, kind)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise ArgumentError(
-                    f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}"
-                ) from error
+    @property
+    def multiple(self) -> Multiple:
+        """Which matches of a row go out."""
+        return self.spec.multiple
 
-    def _check_status(self, folded: Callable[[str], str]) -> None:
-        if self.status is None:
-            return
-        if not isinstance(self.status, str) or not self.status:
-            raise ArgumentError(f"status={self.status!r} must be the name of a new column, such as '_lookup_status'")
-        if self.how != "left":
-            raise ArgumentError(
-                f"status={self.status!r} tells rows with a match from those without, and how={self.how!r} does not "
-                "return both; use how='left'"
-            )
-        if folded(self.status) in {folded(name) for name in (*self.stream.names, *self.names)}:
-            raise SchemaError(f"status={self.status!r} is the name of another column already; choose another")
+    @property
+    def status(self) -> str | None:
+        """A column that says whether a row has a match."""
+        return self.spec.status
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Values for rows without a match."""
+        return dict(self.spec.defaults or {})
+
+    @cached_property
+    def as_of(self) -> AsOf | None:
+        """By which moment a row of the master is chosen."""
+        return self.spec.moment
+
+    @property
+    def condition(self) -> Condition | None:
+        """The comparison of a lookup that is not by key."""
+        return self.spec.condition if isinstance(self.spec, JoinSpec) else None
+
+    @property
+    def ordered(self) -> bool:
+        """Do rows keep the stream's order?"""
+        return isinstance(self.spec, JoinSpec) and self.spec.ordered
 
     @cached_property
     def stream_keys(self) -> list[str]:
@@ -210,6 +114,51 @@ class LookupPlan:
         if self.status is not None:
             added.append(pa.field(self.status, pa.string(), nullable=False))
         return pa.schema([*self.stream, *added])
+
+
+def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool = False) -> LookupPlan:
+    """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
+    master = store.schema
+    stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
+    folded: Callable[[str], str] = str.lower if ignore_case else str
+    condition, as_of = spec.condition if isinstance(spec, JoinSpec) else None, spec.moment
+    _check_unambiguous(stream, [*spec.keys, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
+    if condition is None:
+        store.codec.check_stream(stream, spec.keys)
+    elif callable(getattr(condition, "check", None)):
+        condition.check(stream, master)
+    else:
+        raise ArgumentError(f"condition={condition!r} must be one of semistream.joins.conditions, such as Band(...)")
+    if as_of is not None:
+        as_of.check(stream, master, list(spec.keys.values()))
+    keys = set(spec.keys.values())
+    chosen = [name for name in master.names if name not in keys] if spec.columns is None else list(spec.columns)
+    unknown = [name for name in chosen if name not in master.names]
+    if unknown:
+        like = meant(unknown[0], master.names)
+        said = f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}"
+        raise ArgumentError(said)
+    if spec.how in ("semi", "anti"):
+        chosen = []
+    names = _output_names(stream, chosen, spec.suffix, folded)
+    if spec.status is not None and folded(spec.status) in {folded(name) for name in (*stream.names, *names)}:
+        raise SchemaError(f"status={spec.status!r} is the name of another column already; choose another")
+    plan = LookupPlan(spec, stream, master, store.codec, tuple(chosen), tuple(names))
+    _check_defaults(plan)
+    return plan
+
+
+def _check_defaults(plan: LookupPlan) -> None:
+    for name, value in plan.defaults.items():
+        if name not in plan.names:
+            raise ArgumentError(
+                f"defaults name {name!r}, which is no output column of the master; these are {list(plan.names)}"
+            )
+        kind = plan.output.field(name).type
+        try:
+            pa.scalar(value, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}") from error
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

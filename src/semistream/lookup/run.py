@@ -16,21 +16,18 @@ import itertools
 import math
 import os
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
 
 import pyarrow as pa
 
-from semistream.as_of import VALID_FROM, VALID_TO, AsOf
 from semistream.budget import Budget, parse_bytes
 from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
-from semistream.joins.conditions import Condition
 from semistream.joins.contract import Join
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.choose import choose_algorithm
 from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, in_memory, paced
-from semistream.shedding import Shed
+from semistream.lookup.spec import JoinSpec, asks
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import in_front, memory_of
 from semistream.stores import MasterStore
@@ -50,101 +47,52 @@ def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool
     return store
 
 
-def make_join(
-    schema: pa.Schema,
-    store: MasterStore | str | os.PathLike[str],
-    *,
-    on: str | Sequence[str] | Mapping[str, str] | None = None,
-    condition: Condition | None = None,
-    ordered: bool = False,
-    how: str = "left",
-    memory: int | str = "256MB",
-    algorithm: str = "auto",
-    columns: Sequence[str] | None = None,
-    suffix: str | None = None,
-    defaults: Mapping[str, Any] | None = None,
-    as_of: str | None = None,
-    valid_from: str = VALID_FROM,
-    valid_to: str = VALID_TO,
-    multiple: str = "all",
-    status: str | None = None,
-    allow_empty: bool = False,
-    settings: Any = None,
-    shed: Shed | None = None,
-    wait_seconds: float | None = None,
-) -> Join:
+@asks(JoinSpec)
+def make_join(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], spec: JoinSpec) -> Join:
     """The join itself, for those who want its counters or call it for several streams in turn.
 
     It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
     leave then; with ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
     """
-    if wait_seconds is not None:
-        check_wait_seconds(wait_seconds)
-    opened = open_store(store, allow_empty=allow_empty)
-    memory_bytes = parse_bytes(memory, whole=opened.bytes)
-    beside = 0
+    return _made(schema, store, spec)
+
+
+def _made(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], spec: JoinSpec) -> Join:
+    opened = open_store(store, allow_empty=spec.allow_empty)
+    memory_bytes = parse_bytes(spec.memory, whole=opened.bytes)
+    shed, beside = spec.shed, 0
     if shed is not None:
-        _check_shed(checked(shed), how, condition)
+        checked(shed).check_how(spec.how)
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
-    plan = LookupPlan.make(
-        schema,
-        opened.schema,
-        opened.codec,
-        on,
-        how,
-        columns,
-        suffix,
-        defaults,
-        condition=condition,
-        ordered=ordered,
-        as_of=AsOf.asked(as_of, valid_from, valid_to),
-        multiple=multiple,
-        status=status,
-    )
+    plan = bind(replace(spec, settings=None, shed=None), schema, opened)  # nodes of a join get it without them
     budget = Budget(memory_bytes - beside)
-    kind: Any = choose_algorithm(algorithm, opened, plan, budget.total).join
-    if settings is not None and (kind.settings_type is None or not isinstance(settings, kind.settings_type)):
-        takes = f"a {kind.settings_type.__name__}" if kind.settings_type else "none"
-        raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
-    if wait_seconds is not None and hasattr(kind.settings_type, "wait_seconds"):
-        settings = replace(settings or kind.settings_type(), wait_seconds=wait_seconds)
-    made = cast("Join", kind(opened, plan, budget) if settings is None else kind(opened, plan, budget, settings))
+    kind = choose_algorithm(spec.algorithm, opened, plan, budget.total).join
+    settings = _settings(kind, spec)
+    make: Callable[..., Join] = kind
+    made = make(opened, plan, budget) if settings is None else make(opened, plan, budget, settings)
     if shed is not None:
-        made.front = in_front(shed, plan, opened, suffix, memory_bytes)
+        made.front = in_front(shed, plan, opened, memory_bytes)
     return made
 
 
-def _check_shed(shed: Shed, how: str, condition: Condition | None) -> None:
-    if condition is not None:
-        raise ArgumentError(
-            "shed= goes with on=, not with condition=: rows that are shed are joined later by their key"
-        )
-    shed.check_how(how)
+def _settings(kind: type[Join], spec: JoinSpec) -> object:
+    """What the algorithm is given of its own settings."""
+    settings, suited = spec.settings, kind.settings_type
+    if settings is not None and (suited is None or not isinstance(settings, suited)):
+        takes = f"a {suited.__name__}" if suited else "none"
+        raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
+    if spec.wait_seconds is None or suited is None or not hasattr(suited, "wait_seconds"):
+        return settings
+    given = {} if settings is None else vars(settings)
+    return suited(**given | {"wait_seconds": spec.wait_seconds})
 
 
+@asks(JoinSpec)
 def join(
     batches: Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatchReader,
     store: MasterStore | str | os.PathLike[str],
-    *,
-    on: str | Sequence[str] | Mapping[str, str] | None = None,
-    condition: Condition | None = None,
-    ordered: bool = False,
-    how: str = "left",
-    memory: int | str = "256MB",
-    algorithm: str = "auto",
-    columns: Sequence[str] | None = None,
-    suffix: str | None = None,
-    defaults: Mapping[str, Any] | None = None,
-    as_of: str | None = None,
-    valid_from: str = VALID_FROM,
-    valid_to: str = VALID_TO,
-    multiple: str = "all",
-    status: str | None = None,
-    allow_empty: bool = False,
-    settings: Any = None,
-    shed: Shed | None = None,
-    wait_seconds: float | None = None,
+    spec: JoinSpec,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with a store; output batches come as soon as their rows are known.
 
@@ -162,7 +110,7 @@ def join(
     read in a thread, one batch each time the join asks for one. With ``math.inf`` it is read in the caller's thread,
     and rows wait until it goes on.
     """
-    wait = getattr(settings, "wait_seconds", WAIT_SECONDS) if wait_seconds is None else wait_seconds
+    wait = getattr(spec.settings, "wait_seconds", WAIT_SECONDS) if spec.wait_seconds is None else spec.wait_seconds
     check_wait_seconds(wait)
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
@@ -174,28 +122,7 @@ def join(
         first = next(stream, None) if reader is None else reader.get(None)
         if first is None:
             return iter(())
-        made = make_join(
-            first.schema,
-            store,
-            on=on,
-            condition=condition,
-            ordered=ordered,
-            how=how,
-            memory=memory,
-            algorithm=algorithm,
-            columns=columns,
-            suffix=suffix,
-            defaults=defaults,
-            as_of=as_of,
-            valid_from=valid_from,
-            valid_to=valid_to,
-            multiple=multiple,
-            status=status,
-            allow_empty=allow_empty,
-            settings=settings,
-            shed=shed,
-            wait_seconds=wait_seconds,
-        )
+        made = _made(first.schema, store, spec)
     except BaseException:
         if reader is not None:
             reader.stop()
@@ -210,7 +137,7 @@ def join(
 
 def _joined(made: Join, batches: Iterator[pa.RecordBatch], reader: ThreadReader) -> Iterator[pa.RecordBatch]:
     """Join what the thread reads; it ends with the stream, or when the caller leaves."""
-    joined = cast("Generator[pa.RecordBatch, None, None]", made.join(batches))
+    joined = made.join(batches)
     try:
         for batch in joined:  # noqa: UP028 - with "yield from", the join would be closed before the reader is stopped
             yield batch

@@ -27,6 +27,7 @@ from semistream.spark.frames import quoted
 from semistream.spark.lookups import Asked, reported
 from semistream.spark.lookups import looked_up as several_looked_up
 from semistream.spark.prepare import Stream, prepare
+from semistream.spark.spec import EnrichSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,17 +76,19 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: 
         prepared = prepare(
             replace(about, schema=stream, foreign={}),
             one.store,
-            on=on,
-            columns=step.columns,
-            defaults=step.defaults or None,
-            memory=one.memory,
-            algorithm=step.algorithm,
-            master_version=one.version,
-            multiple=step.multiple,
-            transport="keys",
-            allow_empty=True,
-            tasks_per_host=tasks,
-            **more,
+            EnrichSpec(
+                on=on,
+                columns=step.columns,
+                defaults=step.defaults,
+                memory=one.memory,
+                algorithm=step.algorithm,
+                master_version=one.version,
+                multiple=step.multiple,
+                transport="keys",
+                allow_empty=True,
+                tasks_per_host=tasks,
+                **more,
+            ),
         )
         plan = prepared.plan
         given = tuple(step.rename.get(name, name) for name in plan.names)

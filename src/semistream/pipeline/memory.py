@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from semistream.budget import format_bytes, parse_bytes
 from semistream.errors import MemoryBudgetError
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.choose import SPARK_CANDIDATES, choose_algorithm
+from semistream.lookup.spec import LookupSpec
 from semistream.planner.capacity import stream_schema
 from semistream.stores import MasterStore
 
@@ -38,7 +39,7 @@ class Claim:
         schema = stream_schema(self.store, _STREAM_ROW)
         on = dict(zip(self.store.key, self.store.key, strict=True))
         columns: Sequence[str] | None = [] if self.store.rows == 0 else self.columns
-        plan = LookupPlan.make(schema, self.store.schema, self.store.codec, on, "left", columns, suffix="_master")
+        plan = bind(LookupSpec(on=on, columns=columns, suffix="_master"), schema, self.store)
         try:
             choice = choose_algorithm(
                 self.algorithm, self.store, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.steps.contract import Step
 from semistream.shedding import Shed
+from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import Share
 from semistream.shedding.shedder import memory_of
-from semistream.shedding.strategy import Numbers
 from semistream.spark.frames import quoted
 from semistream.spark.prepare import Stream
 from semistream.spark.shedding import shared_counts
@@ -129,18 +130,11 @@ def _function(
 
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        chance = np.random.default_rng([relief.shed.seed, *seeds, partition])
-        strategy = relief.shed.kind()
-        counters = [_Counter(one, versions[one.name], relief, application) for one in relief.counted]
-        part = Share(share)
+        counted = [_matches(one, versions[one.name], relief, application) for one in relief.counted]
+        chooser, part = Chooser(relief.shed, counted, (*seeds, partition)), Share(share)
         for block in blocks:
             rows = len(block)
-            most = part.of(rows)
-            counts = np.ones(rows)
-            if most < rows:
-                for counter in counters:
-                    counts *= counter.matches(block)
-            chosen = strategy.keep(rows, most, counts, chance)
+            chosen = chooser.keep(rows, part.of(rows), partial(pa.StructArray.field, block))
             weights, others = np.zeros(rows), np.ones(rows, np.bool_)
             weights[chosen.rows], others[chosen.rows] = chosen.weights, False
             yield pa.array(weights, mask=others)
@@ -148,18 +142,10 @@ def _function(
     return run
 
 
-class _Counter:
+def _matches(lookup: Counted, version: int, relief: Relief, application: str) -> Matches:
     """Rows that one lookup makes of each row."""
-
-    def __init__(self, lookup: Counted, version: int, relief: Relief, application: str) -> None:
-        store = MasterStore.open(lookup.store, version)
-        most = relief.counts_bytes // len(relief.counted)
-        identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
-        self._lookup = lookup
-        self._codec = store.codec
-        self._columns = store.codec.stream_columns(lookup.on)
-        self._counts = shared_counts(store, most, application, identity)
-
-    def matches(self, block: pa.StructArray) -> Numbers:
-        codes, valid = self._codec.encode([block.field(name) for name in self._columns])
-        return self._counts.output(codes, valid, several=self._lookup.several, leaves=self._lookup.leaves)
+    store = MasterStore.open(lookup.store, version)
+    most = relief.counts_bytes // len(relief.counted)
+    identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
+    counts = shared_counts(store, most, application, identity)
+    return Matches(store.codec, lookup.on, counts, several=lookup.several, leaves=lookup.leaves)

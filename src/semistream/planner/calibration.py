@@ -29,7 +29,8 @@ from semistream.joins.contract import Profile
 from semistream.joins.output import Output
 from semistream.joins.papers.stream_table import StreamTable
 from semistream.keys import KeyCodec
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec
 from semistream.planner.machine import fingerprint
 from semistream.planner.measuring import BATCH, measure
 from semistream.planner.pace import PACE_ROWS, pace
@@ -97,7 +98,7 @@ def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float
     kind = JOINS[name]
     for part, store in stores.items():
         load = ZipfWorkload(store.rows, skew=skew)
-        plan = LookupPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", _COLUMNS)
+        plan = bind(LookupSpec(on="key", columns=_COLUMNS), load.stream(0, 1).schema, store)
         for share in _PARTS[part] if name != "reference" else (2.0,):
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store.facts, plan) > budget.total:
@@ -162,7 +163,7 @@ def _keys() -> dict[str, float]:
 def _steps(store: MasterStore, load: ZipfWorkload) -> dict[str, float]:
     """The papers' terms, each a tuple: insert into H, probe of H, delete from H, output."""
     batch = load.stream(0, _STEP)
-    plan = LookupPlan.make(batch.schema, store.schema, store.codec, "key", "left", _COLUMNS)
+    plan = bind(LookupSpec(on="key", columns=_COLUMNS), batch.schema, store)
     codes, _ = store.codec.encode([batch.column("key")])
     table = StreamTable(batch.schema, _STEP)
     start = time.perf_counter()

@@ -10,7 +10,8 @@ import itertools
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec
 from semistream.planner.measuring import BATCH, measure
 from semistream.stores import MasterStore
 from semistream.workloads.zipf import ZipfWorkload
@@ -22,7 +23,7 @@ _SECONDS = 0.5
 def pace(store: MasterStore) -> float:
     """Rows/s of `sweep` with a tenth of a store, a Zipf master of `PACE_ROWS`, in memory; the stream has exponent 1."""
     load = ZipfWorkload(store.rows, skew=1.0)
-    plan = LookupPlan.make(load.stream(0, 1).schema, store.schema, store.codec, "key", "left", ["surrogate", "price"])
+    plan = bind(LookupSpec(on="key", columns=["surrogate", "price"]), load.stream(0, 1).schema, store)
     seen = measure(
         JOINS["sweep"](store, plan, Budget(store.bytes // 10)),
         (load.stream(start, BATCH) for start in itertools.count(0, BATCH)),

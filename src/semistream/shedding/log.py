@@ -7,7 +7,6 @@ the whole file (`_seal`) is verified when it is read.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import itertools
@@ -15,8 +14,8 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ import pyarrow as pa
 
 from semistream.durable import private, sync_directory
 from semistream.errors import SchemaError, SheddingError
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.spec import LookupSpec
 from semistream.shedding.seal import check_seal, seal, unsealed
 
 _META = "semistream"
 _SEAL = "semistream-seal"
-_FORMAT = 1
+_FORMAT = 2
 _BATCH = re.compile(r"batch=(\d+)")
 _PART = re.compile(r"part-(\d+)\.parquet")
 
@@ -45,41 +44,15 @@ class ShedPart:
     strategy: str
     store: str
     master_version: int
-    on: dict[str, str]
-    how: str
-    columns: list[str]
-    suffix: str | None
+    spec: LookupSpec
     on_miss: str = "null"
     ignore_case: bool = False
     weight: str | None = None
-    defaults: str = ""
-    as_of: list[str] | None = None  # the stream's column, and the master's two
-    multiple: str = "all"
-    status: str | None = None
     store_id: str = ""
-    digest: int | None = None  # of the master's version; None in files that are older than the ids of stores
+    digest: int | None = None  # of the master's version
     rows_in: int = 0
     rows: int = 0
     path: Path = field(default=Path(), compare=False)
-
-
-def encoded(defaults: Mapping[str, Any], plan: LookupPlan) -> str:
-    """Default values as text, with their types."""
-    if not defaults:
-        return ""
-    columns = {name: pa.array([value], plan.output.field(name).type) for name, value in defaults.items()}
-    batch = pa.record_batch(columns)
-    file = io.BytesIO()
-    with pa.ipc.new_stream(file, batch.schema) as writer:
-        writer.write_batch(batch)
-    return base64.b64encode(file.getvalue()).decode()
-
-
-def decoded(defaults: str) -> dict[str, Any]:
-    """Default values from text."""
-    if not defaults:
-        return {}
-    return dict(pa.ipc.open_stream(base64.b64decode(defaults)).read_all().to_pylist()[0])
 
 
 def check_storable(schema: pa.Schema) -> None:
@@ -126,8 +99,8 @@ class PartWriter:
 
     def publish(self) -> None:
         """Make the file durable and visible. One that is there already must hold the same: it is of a replay."""
-        about = asdict(self.about) | {"rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
-        del about["path"]
+        about = {item.name: getattr(self.about, item.name) for item in fields(self.about) if item.name != "path"}
+        about |= {"spec": self.about.spec.as_json(), "rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
         self._writer.add_key_value_metadata({_META: json.dumps(about), _SEAL: unsealed()})
         self._writer.close()
         self._file.flush()
@@ -181,7 +154,7 @@ def read_part(path: Path, *, whole: bool = True) -> ShedPart:
         if about["format"] != _FORMAT:
             raise SheddingError(f"{path} has format {about['format']}; this semistream reads format {_FORMAT}")
         del about["format"]
-        return ShedPart(**about, path=path)
+        return ShedPart(**about | {"spec": LookupSpec.from_json(about["spec"]), "path": path})
 
 
 def read_rows(path: Path) -> Iterator[pa.RecordBatch]:

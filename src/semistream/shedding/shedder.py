@@ -7,17 +7,19 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan
+from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
-from semistream.shedding.log import PartWriter, ShedPart, check_storable, encoded
+from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.settings import Shed
 from semistream.shedding.strategy import Numbers
+from semistream.stores import MasterStore
 
 ROW_BYTES = 48  # what choosing takes a row: its code, its count, its place in the order, and flags
 _SHARE = 8  # shedding takes at most one part in so many of the memory: half to choose, half for the counts
@@ -75,15 +77,13 @@ class Shedder:
         seeds: Sequence[int] = (),
     ) -> None:
         """``plan`` is the join's, with the weight among the stream's columns; ``seeds`` tell streams apart."""
-        self._shed = shed
-        self._strategy = shed.kind()
-        self._plan = plan
+        several, leaves = plan.multiple == "all" and plan.how != "semi", plan.how != "left"
+        matches = [] if counts is None else [Matches(plan.codec, plan.on, counts, several=several, leaves=leaves)]
+        self._chooser = Chooser(shed, matches, seeds)
+        self._weight = shed.weight
         self._intervals = intervals
         self._log = log
-        self._counts = counts
-        self._seeds = [shed.seed, *seeds]
         self._stream = plan.stream if shed.weight is None else plan.stream.remove(len(plan.stream) - 1)
-        self._number = 0
         self.count = 0
 
     def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,10 +95,7 @@ class Shedder:
                 continue
             if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
                 interval = interval.cast(self._stream)
-            chance = np.random.default_rng([*self._seeds, self._number])
-            self._number += 1
-            counts = self._matches(interval) if rows > most and self._counts is not None else None
-            kept = self._strategy.keep(rows, most, counts, chance)
+            kept = self._chooser.keep(rows, most, interval.column)
             if len(kept.rows) < rows:
                 others = np.ones(rows, np.bool_)
                 others[kept.rows] = False
@@ -111,18 +108,10 @@ class Shedder:
                 yield self._weighted(interval, kept.weights)
         self._log.publish()
 
-    def _matches(self, interval: pa.RecordBatch) -> Numbers:
-        """f_R. Of a history (``as_of``) these are the most that a row can give."""
-        assert self._counts is not None
-        plan = self._plan
-        codes, valid = plan.codec.encode([interval.column(name) for name in plan.stream_keys])
-        several = plan.multiple == "all" and plan.how != "semi"
-        return self._counts.output(codes, valid, several=several, leaves=plan.how != "left")
-
     def _weighted(self, batch: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
-        if self._shed.weight is None:
+        if self._weight is None:
             return batch
-        field = pa.field(self._shed.weight, pa.float64(), nullable=False)
+        field = pa.field(self._weight, pa.float64(), nullable=False)
         return pa.RecordBatch.from_arrays([*batch.columns, pa.array(weights)], schema=batch.schema.append(field))
 
 
@@ -134,7 +123,7 @@ def memory_of(shed: Shed, memory_bytes: int, tasks: int = 1) -> tuple[int, int, 
     return work + counts, counts, rows
 
 
-def describe(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None) -> ShedPart:
+def describe(shed: Shed, plan: LookupPlan, store: MasterStore) -> ShedPart:
     """What the log must say of a join, so that its rows can be loaded later."""
     return ShedPart(
         query=str(uuid.uuid4()),
@@ -144,24 +133,17 @@ def describe(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None) -> Sh
         strategy=shed.strategy,
         store=str(Path(store.path).resolve()),
         master_version=store.version,
-        on=plan.on,
-        how=plan.how,
-        columns=list(plan.columns),
-        suffix=suffix,
+        spec=dataclasses.replace(plan.spec.alone(), columns=plan.columns),
         weight=shed.weight,
-        defaults=encoded(plan.defaults, plan),
-        as_of=None if plan.as_of is None else list(dataclasses.astuple(plan.as_of)),
-        multiple=plan.multiple,
-        status=plan.status,
         store_id=store.manifest.store_id,
         digest=store.manifest.identity.digest,
     )
 
 
-def in_front(shed: Shed, plan: LookupPlan, store: Any, suffix: str | None, memory_bytes: int) -> Shedder:
+def in_front(shed: Shed, plan: LookupPlan, store: MasterStore, memory_bytes: int) -> Shedder:
     """The operator for the embedded engine."""
     check_storable(plan.stream)
     _, most_bytes, rows = memory_of(shed, memory_bytes)
     counts = RowCounts(store, most_bytes) if shed.kind.needs_counts else None
     intervals = TimedIntervals(shed.max_rows_per_second, shed.clock, rows)
-    return Shedder(shed, plan, intervals, IntervalLog(shed.directory, describe(shed, plan, store, suffix)), counts)
+    return Shedder(shed, plan, intervals, IntervalLog(shed.directory, describe(shed, plan, store)), counts)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
-from semistream.joins.contract import Join
-from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import fitted, spark_arrow
-from semistream.spark.operator import Operator, Task
+from semistream.spark.operator import Task
 
-ROW = "__row"
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
 _MOST_BLOCK_ROWS = 1 << 17
 _LEAST_BLOCK_ROWS = 10_000
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
@@ -34,7 +33,7 @@ class BlockSize:
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
-        self._row = sum(task.join.facts.row_bytes for task in tasks if task.operator.columns)
+        self._row = sum(task.join.facts.row_bytes for task in tasks if task.join.plan.columns)
         self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
 
     @property
@@ -52,12 +51,11 @@ class BlockSize:
         return answer
 
 
-def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
+def blocks(arrays: Iterator[tuple[pa.Array, ...]], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
     """The keys in blocks: small arrays are put together, large ones cut."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
-    for item in arrays:
-        part = item if isinstance(item, tuple) else (item,)
+    for part in arrays:
         start = 0
         while start < len(part[0]):
             piece = tuple(array.slice(start, size.rows - rows) for array in part)
@@ -74,12 +72,6 @@ def blocks(arrays: Iterator[Any], schema: pa.Schema, size: BlockSize) -> Iterato
 def _block(parts: list[tuple[pa.Array, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def asked(join: Join, columns: list[pa.Array]) -> Iterator[pa.RecordBatch]:
-    """What a join answers to these columns; the last of its stream's columns tells which row an answer is for."""
-    numbers = pa.array(np.arange(len(columns[0])))
-    return iter(join.join([pa.RecordBatch.from_arrays([*columns, numbers], schema=join.plan.stream)]))
 
 
 def bounded(
@@ -106,48 +98,45 @@ def bounded(
     yield from bounded(block.slice(half), answer, tasks, size)
 
 
-def answers(
-    batches: Iterator[pa.RecordBatch], rows: int, plan: LookupPlan, operator: Operator
-) -> tuple[list[pa.Array], Any]:
+def answers(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
     """The master's columns for each row of a block, in order, and which rows have no match."""
-    found, added = _found(batches, plan)
-    place = np.full(rows, -1, np.int64)
+    found, added = _found(task, keys)
+    place = np.full(len(keys[0]), -1, np.int64)
     place[found] = np.arange(len(found))
-    return _taken(added, place, operator)
+    return _taken(task, added, place)
 
 
-def all_answers(
-    batches: Iterator[pa.RecordBatch], rows: int, plan: LookupPlan, operator: Operator, most_bytes: int
-) -> tuple[list[pa.Array], Any, Any]:
+def all_answers(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list[pa.Array], Mask, Positions]:
     """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
 
     Raises `TooManyAnswersError` when they take more than ``most_bytes``.
     """
-    found, added = _found(batches, plan, most_bytes)
-    lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
+    found, added = _found(task, keys, most_bytes)
+    lonely = np.flatnonzero(np.bincount(found, minlength=len(keys[0])) == 0)
     owner = np.concatenate([found, lonely])
     order = np.argsort(owner, kind="stable")
     source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
-    return *_taken(added, source, operator), owner[order]
+    return *_taken(task, added, source), owner[order]
 
 
-def offsets_of(owner: Any, rows: int) -> pa.Array:
+def offsets_of(owner: Positions, rows: int) -> pa.Array:
     """Where the entries of each row begin, in a list of entries in the order of their rows."""
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
     return pa.array(offsets)
 
 
-def _found(
-    batches: Iterator[pa.RecordBatch], plan: LookupPlan, most_bytes: int | None = None
-) -> tuple[Any, list[pa.Array]]:
+def _found(task: Task, keys: list[pa.Array], most_bytes: int | None = None) -> tuple[Positions, list[pa.Array]]:
     """Numbers of the rows that matched, and the master's columns beside each."""
+    plan = task.join.plan
+    numbers = pa.array(np.arange(len(keys[0])))  # in the last of the join's columns
+    batches = task.join.join([pa.RecordBatch.from_arrays([*keys, numbers], schema=plan.stream)])
     parts, held = [], 0
     for batch in batches:
         parts.append(batch)
         held += batch.nbytes
         if most_bytes is not None and held > most_bytes:
-            batches.close()  # type: ignore[attr-defined] # the join's output is a generator
+            batches.close()
             raise TooManyAnswersError
     table = pa.Table.from_batches(parts, plan.output)
     kinds = [spark_arrow(plan.output.field(name).type) for name in plan.names]
@@ -155,15 +144,12 @@ def _found(
     return table.column(len(plan.stream) - 1).to_numpy(), added
 
 
-def _taken(added: list[pa.Array], source: Any, operator: Operator) -> tuple[list[pa.Array], Any]:
+def _taken(task: Task, added: list[pa.Array], source: Positions) -> tuple[list[pa.Array], Mask]:
     missing = source < 0
-    places = pa.array(source, mask=missing)
-    taken = [_default(c.take(places), missing, n, operator) for c, n in zip(added, operator.names, strict=True)]
+    places, absent = pa.array(source, mask=missing), pa.array(missing)
+    taken, defaults = [column.take(places) for column in added], task.operator.spec.defaults or {}
+    for number, name in enumerate(task.operator.names):
+        value = defaults.get(name)
+        if value is not None:
+            taken[number] = pc.if_else(absent, pa.scalar(value, taken[number].type), taken[number])
     return taken, missing
-
-
-def _default(column: pa.Array, missing: Any, name: str, operator: Operator) -> pa.Array:
-    value = operator.defaults.get(name)
-    if value is None:
-        return column
-    return pc.if_else(pa.array(missing), pa.scalar(value, column.type), column)

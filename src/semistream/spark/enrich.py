@@ -7,54 +7,26 @@ configuration.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from semistream.as_of import VALID_FROM, VALID_TO
 from semistream.budget import format_bytes
-from semistream.errors import ArgumentError
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin
-from semistream.shedding import Shed
-from semistream.spark.frames import by_keys, by_node, by_rows
-from semistream.spark.metrics import Metrics
+from semistream.lookup.spec import asks
+from semistream.spark.frames import by_node
+from semistream.spark.lookups import by_keys
 from semistream.spark.operator import CACHE_SHARE
 from semistream.spark.prepare import Prepared, Stream, prepare
+from semistream.spark.spec import EnrichSpec
+from semistream.spark.whole_rows import by_rows
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def enrich(
-    df: DataFrame,
-    store: MasterStore | str | os.PathLike[str],
-    *,
-    on: str | Sequence[str] | Mapping[str, str],
-    how: str = "left",
-    memory: int | str = "256MB",
-    algorithm: str = "auto",
-    columns: Sequence[str] | None = None,
-    suffix: str | None = None,
-    on_miss: str = "null",
-    defaults: Mapping[str, Any] | None = None,
-    min_match_rate: float = 0.0,
-    min_match_rows: int = 100,
-    as_of: str | None = None,
-    valid_from: str = VALID_FROM,
-    valid_to: str = VALID_TO,
-    multiple: str = "all",
-    status: str | None = None,
-    refresh: str = "every_batch",
-    master_version: int | str = "latest",
-    transport: str = "auto",
-    metrics: Metrics | None = None,
-    tasks_per_host: int | None = None,
-    direct: bool = False,
-    allow_empty: bool = False,
-    shed: Shed | None = None,
-) -> DataFrame:
+@asks(EnrichSpec)
+def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> DataFrame:
     """Join a streaming or batch DataFrame with a master store.
 
     ``memory`` is the total for all Python workers of a host together ("256MB", or "10%" of the master). ``on`` is a
@@ -68,47 +40,18 @@ def enrich(
     ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
     read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
-    p = prepare(
-        Stream.of(df),
-        store,
-        on=on,
-        how=how,
-        memory=memory,
-        algorithm=algorithm,
-        columns=columns,
-        suffix=suffix,
-        on_miss=on_miss,
-        defaults=defaults,
-        min_match_rate=min_match_rate,
-        min_match_rows=min_match_rows,
-        as_of=as_of,
-        valid_from=valid_from,
-        valid_to=valid_to,
-        multiple=multiple,
-        status=status,
-        refresh=refresh,
-        master_version=master_version,
-        transport=transport,
-        tasks_per_host=tasks_per_host,
-        direct=direct,
-        allow_empty=allow_empty,
-        shed=shed,
-    )
-    if metrics is not None and not isinstance(metrics, Metrics):
-        raise ArgumentError(f"metrics={metrics!r} is not a semistream.spark.Metrics")
-    operator = p.operator
-    if operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys, and is a cache join
-        df = by_node(df, operator, p.plan)
-        operator = replace(operator, algorithm="sscj")
+    p = prepare(Stream.of(df), store, spec)
+    if p.operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys
+        df = by_node(df, p.operator.tasks, p.plan)
     if p.transport == "rows":
-        return by_rows(df, operator, p.plan, metrics)
-    return by_keys(df, operator, p.plan, metrics, single=operator.one_match(p.store))
+        return by_rows(df, p.operator, p.plan, spec.metrics)
+    return by_keys(df, p, spec.metrics)
 
 
-def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **options: Any) -> str:
+@asks(EnrichSpec)
+def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> str:
     """What `enrich` with the same arguments would do: algorithm, transport, why, budget split, predicted rate."""
-    options.pop("metrics", None)
-    p = prepare(Stream.of(df), store, **options)
+    p = prepare(Stream.of(df), store, spec)
     prediction = p.choice.prediction
     lines = [
         f"enrich with {p.store.path} (version {p.store.version}, {p.store.rows:,} rows, {format_bytes(p.store.bytes)})",
@@ -119,13 +62,13 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], **option
         f"  predicted   hit ratio {prediction.hit_ratio:.2f}, {p.choice.rows_per_second:,.0f} rows/s a core",
         f"              in the join alone, {prediction.remark}",
         f"  output      {', '.join(p.plan.output.names)}",
-        f"  no match    {p.operator.on_miss}; refresh {p.operator.refresh}",
+        f"  no match    {spec.on_miss}; refresh {spec.refresh}",
     ]
     if p.plan.as_of is not None:
         lines.append(f"  as of       {p.plan.as_of}")
-    if p.plan.multiple != "all":
-        several = "only the first match of a row" if p.plan.multiple == "first" else "a row with two matches fails"
-        lines.append(f"  multiple    {p.plan.multiple}: {several}")
+    if spec.multiple != "all":
+        several = "only the first match of a row" if spec.multiple == "first" else "a row with two matches fails"
+        lines.append(f"  multiple    {spec.multiple}: {several}")
     if p.operator.shed is not None:
         lines += p.operator.shed.explained()
     return "\n".join(lines)

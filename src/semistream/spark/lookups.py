@@ -1,9 +1,15 @@
-"""Several lookups in one crossing to Python: the keys of all go over once, and all masters' columns come back.
+"""Lookups by key in one crossing to Python: only the keys go over, and the masters' columns come back.
 
-Each `enrich` crosses once, with Python workers of its own; three of them in a row spend more on crossings than on the
-joins. Here one worker runs the joins one after the other on a block of rows. A lookup may ask for what one before it
-has found, and a row that leaves the way at a lookup is not asked for in those after it: they see NULL, which costs
-nothing and matches nothing.
+A scalar Arrow function over the key columns (and the moments of as-of lookups) returns a struct of the masters'
+columns, or an array of structs where a row may have several matches: the stream's other columns never leave the JVM.
+`enrich` asks for one lookup (`by_keys`). A pipeline asks for several at once: each crossing has Python workers of its
+own, and three of them in a row spend more on crossings than on the joins. Here one worker runs the joins one after the
+other on a block of rows. A lookup may ask for what one before it has found, and a row that leaves the way at a lookup
+is not asked for in those after it: they see NULL, which costs nothing and matches nothing.
+
+Counters travel in the data where `Metrics` wants them: a field on one row a task, which Spark's ``observe`` collects,
+since a stream's tasks and its driver share nothing else. A pipeline has a directory that both see, and runs the job
+itself: there each task leaves a file, and no row pays for a column.
 """
 
 from __future__ import annotations
@@ -13,36 +19,39 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.spark.blocks import ROW, BlockSize, all_answers, answers, asked, blocks, bounded, offsets_of
+from semistream.errors import SchemaError
+from semistream.lookup.bind import MATCHED, UNMATCHED
+from semistream.spark.blocks import BlockSize, Mask, Positions, all_answers, answers, blocks, bounded, offsets_of
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.frames import as_rows, quoted, spark_fields
+from semistream.spark.metrics import CARRIER, Metrics
 from semistream.spark.operator import Operator, Task, running
 from semistream.spark.prepare import Prepared
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
-_WAY, _STAYS = "_ss_way", "_ss_stays"
+_WAY, _STAYS, _ROW = "_ss_way", "_ss_stays", "__row"
 _REPORT = "lookups"  # with which the names of report files begin
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One lookup of several, as it is shipped to the workers."""
+    """One lookup of a crossing, as it is shipped to the workers."""
 
     operator: Operator
-    kinds: tuple[Any, ...]  # Spark's types of the master's columns
+    kinds: tuple[DataType, ...]  # Spark's types of the master's columns
     many: bool  # may a row have several matches?
-    asks: tuple[str, ...]  # columns, in the order of the plan's: the key's, then the moment of an as-of lookup
+    asks: tuple[str, ...]  # columns, in the order of the operator's: the key's, then the moment of an as-of lookup
     gives: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
     status: str  # column that tells whether a row matched; NULL when it was not asked
     leaves: bool = False  # does a row without a match leave the way?
@@ -52,42 +61,71 @@ class Asked:
     @staticmethod
     def of(prepared: Prepared, asks: tuple[str, ...], gives: tuple[str, ...], status: str, **more: bool) -> Asked:
         """What `prepare` made, with its names in the stream."""
-        operator = prepared.operator
-        many = not operator.one_match(prepared.store)
-        if operator.algorithm == "pcsrj":  # the tasks are its nodes, and each is a cache join
-            operator = replace(operator, algorithm="sscj")
+        many = prepared.plan.how in ("left", "inner") and not prepared.operator.one_match(prepared.store)
         kinds = tuple(field.dataType for field in spark_fields(prepared.plan))
-        return Asked(operator, kinds, many, asks, gives, status, **more)
+        return Asked(prepared.operator, kinds, many, asks, gives, status, **more)
+
+
+def by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
+    """One lookup alone."""
+    from pyspark.sql import functions as F
+
+    plan, operator = prepared.plan, prepared.operator
+    status = unused_name("_semistream_matched", [*df.columns, *plan.names])
+    joined = looked_up(df, [Asked.of(prepared, operator.asks, plan.names, status)], metrics=metrics)
+    found = F.col(status)
+    if operator.spec.on_miss == "fail" or operator.spec.min_match_rate > 0:
+        joined = joined.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
+    if plan.how in ("inner", "semi"):
+        joined = joined.where(found)
+    elif plan.how == "anti":
+        joined = joined.where(~found)
+    if plan.status is None:
+        return joined.drop(status)
+    said = F.when(found, F.lit(MATCHED)).otherwise(F.lit(UNMATCHED)).alias(plan.status)
+    return joined.select(*[F.col(quoted(name)) for name in joined.columns if name != status], said)
 
 
 def looked_up(
-    df: DataFrame, lookups: Sequence[Asked], way: Column, stays: Column | None = None, reports: Path | None = None
+    df: DataFrame,
+    lookups: Sequence[Asked],
+    way: Column | None = None,
+    stays: Column | None = None,
+    reports: Path | None = None,
+    metrics: Metrics | None = None,
 ) -> DataFrame:
     """All columns of ``df``, the masters' and the statuses; rows that are not on their ``way`` are not asked for.
 
     A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`). Tasks leave their
-    counters in ``reports``, a directory; see `reported`.
+    counters in ``reports``, a directory (see `reported`), or send them to ``metrics``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
-    from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType
+    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     given = {name for one in lookups for name in one.gives}
     inputs = list(dict.fromkeys(name for one in lookups for name in one.asks if name not in given))
     names = [name for one in lookups for name in (*one.gives, one.status)]
     kinds = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
-    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
-    many = any(one.many for one in lookups)
-    flags = {_WAY: way} if stays is None else {_WAY: way, _STAYS: stays}
-    function = _function(tuple(lookups), [*flags, *inputs], many=many, reports=reports)
-    function.__annotations__ = {"arrays": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
-    kind: Any = ArrayType(answer) if many else answer
+    # Fields are named by position: the names that users see are given in the JVM.
+    fields = [StructField(f"c{i}", kind) for i, kind in enumerate(kinds)]
+    if metrics is not None:
+        fields.append(StructField(CARRIER, StringType()))
+    answer, many = StructType(fields), any(one.many for one in lookups)
+    flags = {name: flag for name, flag in ((_WAY, way), (_STAYS, stays)) if flag is not None}
+    crossing = [*flags, *inputs]
+    function = _function(tuple(lookups), crossing, many=many, reports=reports, carries=metrics is not None)
+    hint = Iterator[pa.Array] if len(crossing) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
+    function.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
+    kind: DataType = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
     all_found = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
     found = as_rows(df, inputs[0]).withColumn(held, all_found)
     if many:
         found = found.withColumn(held, F.explode(held))
+    if metrics is not None:
+        found = metrics.watch(found, lookups[0].operator.identity, F.col(f"{held}.{CARRIER}"))
     # In SQL: every call of a function is a trip to the JVM.
     named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(names)]
     return found.selectExpr(*map(quoted, df.columns), *named)
@@ -114,44 +152,68 @@ def _report(reports: Path, stats: dict[str, Stats]) -> None:
 
 
 def _function(
-    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, reports: Path | None
+    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, reports: Path | None, carries: bool
 ) -> Callable[..., Iterator[pa.Array]]:
-    """For a scalar Arrow function over ``inputs``."""
+    """For a scalar Arrow function over ``inputs``; where it ``carries``, the last answer takes the counters along."""
 
-    def run(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        first = next(arrays, None)
+    def run(arrays: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
+        given = (item if isinstance(item, tuple) else (item,) for item in arrays)
+        first = next(given, None)
         if first is None:
             return
         schema = pa.schema([(n, a.type) for n, a in zip(inputs, first, strict=True)])
         kinds = {field.name: field.type for field in schema}
         with ExitStack() as stack:
-            tasks = []
-            for one in lookups:
-                columns = zip(_asked_names(one.operator), (kinds[name] for name in one.asks), strict=True)
-                stream = pa.schema([*columns, (ROW, pa.int64())])
-                task = stack.enter_context(running(one.operator, stream, "inner", among=len(lookups)))
-                plan = task.join.plan
-                kinds |= {
-                    new: spark_arrow(plan.output.field(old).type)
-                    for new, old in zip(one.gives, plan.names, strict=True)
-                }
-                tasks.append(task)
+            tasks = [_begun(stack, one, kinds, len(lookups)) for one in lookups]
             size = BlockSize(tasks, many=many)
 
             def answered(block: pa.RecordBatch, most_bytes: int) -> pa.Array:
                 return _answered(block, lookups, tasks, most_bytes if many else None)
 
-            for block in blocks(itertools.chain([first], arrays), schema, size):
-                yield from bounded(block, answered, tasks, size)
-            stats = {one.status: task.finish() for one, task in zip(lookups, tasks, strict=True)}
+            previous: pa.Array | None = None
+            for block in blocks(itertools.chain([first], given), schema, size):
+                for answer in bounded(block, answered, tasks, size):
+                    if not carries:
+                        yield answer
+                        continue
+                    if previous is not None:
+                        yield _carrying(previous, None)
+                    previous = answer
+            stats = {one.status: _finished(task) for one, task in zip(lookups, tasks, strict=True)}
             if reports is not None:
                 _report(reports, stats)
+            if previous is not None:
+                yield _carrying(previous, json.dumps(sum(stats.values(), Stats()).as_dict()))
 
     return run
 
 
-def _asked_names(operator: Operator) -> list[str]:
-    return [*operator.on, *([operator.as_of.stream] if operator.as_of is not None else [])]
+def _begun(stack: ExitStack, one: Asked, kinds: dict[str, pa.DataType], among: int) -> Task:
+    """A lookup's task, for columns of these ``kinds``, to which it adds its own."""
+    operator, how = one.operator, one.operator.spec.how
+    stream = [(name, kinds[column]) for name, column in zip(operator.asks, one.asks, strict=True)]
+    row = (unused_name(_ROW, [*operator.asks, *operator.columns]), pa.int64())
+    exists = how in ("semi", "anti")
+    task = stack.enter_context(running(operator, pa.schema([*stream, row]), "semi" if exists else "inner", among=among))
+    if not (one.many or exists or operator.one_match(task.join.store)):
+        raise SchemaError(
+            f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
+            f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
+            "transport='rows'"
+        )
+    plan = task.join.plan
+    kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(one.gives, plan.names, strict=True)}
+    return task
+
+
+def _finished(task: Task) -> Stats:
+    """The counters of a lookup; its join itself ran as an inner one."""
+    stats, how = task.finish(), task.operator.spec.how
+    if how == "left":
+        stats.rows_out += stats.unmatched
+    elif how == "anti":
+        stats.rows_out = stats.unmatched
+    return stats
 
 
 def _answered(
@@ -159,31 +221,50 @@ def _answered(
 ) -> pa.Array:
     """What all lookups have for the rows of a block; lists where one of them may have several (``most_bytes``)."""
     known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
-    way = known.pop(_WAY).to_numpy(zero_copy_only=False).astype(bool)
-    stays = known.pop(_STAYS).to_numpy(zero_copy_only=False).astype(bool) if _STAYS in known else np.zeros_like(way)
+    way, stays = _flag(known, _WAY), _flag(known, _STAYS)
     results: list[pa.Array] = []
-    owner = np.arange(block.num_rows)  # the block's row that each row comes from
-    for one, task in zip(lookups, tasks, strict=True):
+    owner: Positions | None = None  # the block's row that each row comes from, where there are others than these
+    for number, (one, task) in enumerate(zip(lookups, tasks, strict=True)):
         keys = [known[name] for name in one.asks]
         if one.refuses_null:
-            for key in keys[: len(one.operator.on)]:
+            for key in keys[: len(one.operator.spec.keys)]:
                 if key.null_count:
-                    way = way & key.is_valid().to_numpy(zero_copy_only=False)
-        if not way.all():
+                    way = _both(way, key.is_valid().to_numpy(zero_copy_only=False))
+        if way is not None and not way.all():
             keys = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in keys]
-        plan, rows = task.join.plan, len(way)
-        made = asked(task.join, keys)
         if one.many and most_bytes is not None:
-            added, missing, source = all_answers(made, rows, plan, one.operator, most_bytes)
-            again = pa.array(source)
-            known = {name: column.take(again) for name, column in known.items()}
+            added, missing, source = all_answers(task, keys, most_bytes)
+            later, again = {name for other in lookups[number + 1 :] for name in other.asks}, pa.array(source)
+            known = {name: column.take(again) for name, column in known.items() if name in later}
             results = [column.take(again) for column in results]
-            way, stays, owner = way[source], stays[source], owner[source]
+            way, stays = (None if flag is None else flag[source] for flag in (way, stays))
+            owner = source if owner is None else owner[source]
         else:
-            added, missing = answers(made, rows, plan, one.operator)
+            added, missing = answers(task, keys)
         known |= zip(one.gives, added, strict=True)
-        results += [*added, pa.array(~missing, mask=~way)]
+        results += [*added, pa.array(~missing, mask=None if way is None else ~way)]
         if one.leaves:
-            way = way & (~missing | stays if one.unless_given_up else ~missing)
+            way = _both(way, ~missing if stays is None or not one.unless_given_up else ~missing | stays)
     struct = pa.StructArray.from_arrays(results, [f"c{i}" for i in range(len(results))])
-    return struct if most_bytes is None else pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct)
+    return struct if owner is None else pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct)
+
+
+def _flag(known: dict[str, pa.Array], name: str) -> Mask | None:
+    """A column of truth values, taken out; None where nobody gave it."""
+    column = known.pop(name, None)
+    return None if column is None else column.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _both(one: Mask | None, other: Mask) -> Mask:
+    return other if one is None else one & other
+
+
+def _carrying(answer: pa.Array, report: str | None) -> pa.Array:
+    """An answer with the carrier field, which has the task's report on the last row."""
+    values = answer.values if pa.types.is_list(answer.type) else answer
+    carrier = pa.nulls(len(values), pa.string())
+    if report is not None:
+        carrier = pa.concat_arrays([carrier[1:], pa.array([report])])
+    names = [*(field.name for field in values.type.fields), CARRIER]
+    changed = pa.StructArray.from_arrays([*values.flatten(), carrier], names)
+    return changed if values is answer else pa.ListArray.from_arrays(answer.offsets, changed)

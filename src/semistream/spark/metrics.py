@@ -1,7 +1,7 @@
 """Counters at the driver: a log line, a JSON-lines run log, and ``last`` and ``total`` for programs.
 
-Tasks send their counters in the data (see `transports`); Spark's ``observe`` collects them, also for batches without
-output, and a retried task counts once. A listener adds them up when the batch has finished.
+Tasks send their counters in the data (a row of `whole_rows`, a field of `lookups`); Spark's ``observe`` collects them,
+also for batches without output, and a retried task counts once. A listener adds them up when the batch has finished.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from semistream.errors import ArgumentError, local_path
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
-OBSERVATION = "semistream"
+CARRIER = "_semistream"  # the column in which counters travel
 _log = logging.getLogger("semistream")
 _PATIENCE_MILLISECONDS = 120_000  # a busy machine is no reason to lose an observation
 
@@ -49,12 +49,13 @@ class Metrics:
         self._spark = spark
         spark.streams.addListener(self._listener)
 
-    def watch(self, frame: DataFrame, name: str, carrier: Any) -> DataFrame:
+    def watch(self, frame: DataFrame, identity: str, carrier: Column) -> DataFrame:
         """Have Spark collect the reports in column ``carrier`` of a frame."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         reports = F.collect_list(carrier).alias("reports")
+        name = f"semistream-{identity}"
         if frame.isStreaming:
             self._names.add(name)
             return frame.observe(name, reports)

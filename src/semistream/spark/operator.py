@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from semistream.as_of import AsOf
 from semistream.budget import Budget
 from semistream.errors import MatchRateError, OtherVersionError, SchemaError, StoreNotFoundError, UnmatchedRowError
 from semistream.joins import JOINS
@@ -24,8 +22,9 @@ from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.whole import ReferenceJoin
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.run import open_store
+from semistream.lookup.spec import How
 from semistream.rows import Projection
 from semistream.spark import pins
 from semistream.spark.area import Area, area
@@ -33,6 +32,7 @@ from semistream.spark.pin_service import PinService
 from semistream.spark.places import PLACES, place, running_attempt
 from semistream.spark.shared import SharedCache, judge_together, shared_table
 from semistream.spark.shed_plan import ShedPlan
+from semistream.spark.spec import EnrichSpec
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream.stores.contract import Store
@@ -46,34 +46,20 @@ _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size mak
 class Operator:
     """One enrichment, as it is shipped to the workers."""
 
+    spec: EnrichSpec  # without what stays at the driver
     store: str
-    on: dict[str, str]
-    how: str
-    columns: tuple[str, ...]
-    suffix: str | None
-    defaults: dict[str, Any]
+    columns: dict[str, str]  # that the master gives, with their types
+    names: tuple[str, ...]  # of these in the output, where all the stream's columns are
     memory_bytes: int
     algorithm: str
-    on_miss: str
-    min_match_rate: float
-    min_match_rows: int
-    refresh: str
     planned: StoreVersion  # what the driver saw
-    fixed_version: bool
     tasks: int
     ignore_case: bool
     direct: bool
-    allow_empty: bool
-    output_types: tuple[str, ...]
-    names: tuple[str, ...]
     application: str  # name of the directory of shared files
     identity: str  # of those who share cached rows
     sample: str  # of those whose small tasks are judged together
     pinned_by: PinService | None = None  # None: by the tasks themselves
-    as_of: AsOf | None = None
-    multiple: str = "all"
-    status: str | None = None
-    reads_in_flight: int = 8
     shed: ShedPlan | None = None
 
     @property
@@ -81,50 +67,42 @@ class Operator:
         """The number of the version with which the query began."""
         return self.planned.number
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The stream's columns that decide what matches: those of the key, and then that of the moment."""
+        keys, moment = self.spec.keys, self.spec.as_of
+        return (*keys, *([] if moment is None or moment in keys else [moment]))
+
     def content(self) -> StoreVersion:
         """The master's version for the running task's batch."""
         running_batch = pins.running_batch()
-        if self.fixed_version or running_batch is None:
+        if self.spec.master_version != "latest" or running_batch is None:
             return self.planned
         if self.pinned_by is not None:
-            return self.pinned_by.ask(self.store, *running_batch, self.refresh, self.planned)
-        return pins.pinned_version(Path(self.store), *running_batch, self.refresh, self.planned)
+            return self.pinned_by.ask(self.store, *running_batch, self.spec.refresh, self.planned)
+        return pins.pinned_version(Path(self.store), *running_batch, self.spec.refresh, self.planned)
 
     def one_match(self, store: Store) -> bool:
         """True when a stream row never has more than one match."""
-        return store.facts.unique or self.multiple != "all"
+        return store.facts.unique or self.spec.multiple != "all"
 
-    def plan(self, stream: pa.Schema, store: MasterStore, how: str | None = None) -> LookupPlan:
+    def plan(self, stream: pa.Schema, store: MasterStore, how: How | None = None) -> LookupPlan:
         """The join's plan for a stream of this schema; a version whose columns changed since the query began is
         refused.
         """
-        how = how or self.how
         gone = [name for name in self.columns if name not in store.schema.names]
         if gone:
             raise SchemaError(
                 f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
                 f"{self.planned_version}, with which the query began, had; restart the query to do without it"
             )
-        plan = LookupPlan.make(
-            stream,
-            store.schema,
-            store.codec,
-            self.on,
-            how,
-            self.columns,
-            self.suffix,
-            self.defaults if how == "left" else {},
-            ignore_case=self.ignore_case,
-            as_of=self.as_of,
-            multiple=self.multiple,
-            status=self.status if how == "left" else None,
-        )
-        types = tuple(str(plan.master.field(column).type) for column in self.columns)
-        if types != self.output_types:
+        spec = self.spec if how in (None, self.spec.how) else replace(self.spec, how=how, defaults=None, status=None)
+        plan = bind(spec, stream, store, ignore_case=self.ignore_case)
+        types = {column: str(plan.master.field(column).type) for column in self.columns}
+        if types != self.columns:
             raise SchemaError(
                 f"version {store.version} of {self.store} has other column types than version {self.planned_version}, "
-                f"with which the query began: {dict(zip(self.columns, types, strict=True))} instead of "
-                f"{dict(zip(self.columns, self.output_types, strict=True))}; restart the query to take them on"
+                f"with which the query began: {types} instead of {self.columns}; restart the query to take them on"
             )
         return plan
 
@@ -134,6 +112,7 @@ class Task:
     """A running task: its join, at one version of the master."""
 
     operator: Operator
+    store: MasterStore
     join: Join
     area: Area
     cache: SharedCache | None = None
@@ -154,7 +133,7 @@ class Task:
         return stats
 
     def _check_misses(self, stats: Stats) -> None:
-        if self.operator.on_miss == "fail" and stats.unmatched:
+        if self.operator.spec.on_miss == "fail" and stats.unmatched:
             sample = self.join.unmatched_sample
             raise UnmatchedRowError(
                 f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {self.operator.store} "
@@ -163,7 +142,7 @@ class Task:
             )
 
     def _check_match_rate(self, stats: Stats) -> None:
-        wanted, enough = self.operator.min_match_rate, self.operator.min_match_rows
+        wanted, enough = self.operator.spec.min_match_rate, self.operator.spec.min_match_rows
         rows, matched = stats.rows_in - stats.shed, stats.matched
         if wanted <= 0 or rows == 0:
             return
@@ -207,12 +186,12 @@ def _open(operator: Operator, content: StoreVersion) -> MasterStore:
             f"another copy of the store, or none: {error}. Give every host the same copy of the store"
         ) from error
     content.check(store.manifest, store.path)
-    open_store(store, allow_empty=operator.allow_empty)
+    open_store(store, allow_empty=operator.spec.allow_empty)
     return store
 
 
 @contextmanager
-def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, among: int = 1) -> Iterator[Task]:
+def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, among: int = 1) -> Iterator[Task]:
     """Set a task up within the operator's budget, and give everything back afterwards.
 
     ``among`` is the number of operators that run in this task.
@@ -227,14 +206,17 @@ def running(operator: Operator, stream: pa.Schema, how: str | None = None, *, am
         if operator.algorithm == "sweep":
             cache, division = _shared_cache(operator, store, plan, here, among)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
-            settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, reads_in_flight=operator.reads_in_flight)
+            settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
-            yield Task(operator, join, here, cache)
+            yield Task(operator, store, join, here, cache)
         elif operator.algorithm == "reference":
-            yield Task(operator, _whole_master(operator, store, plan, here), here)
+            yield Task(operator, store, _whole_master(operator, store, plan, here), here)
         else:
-            budget = Budget(max(1, operator.memory_bytes // operator.tasks))
-            yield Task(operator, JOINS[operator.algorithm](store, plan, budget), here)
+            # The tasks are the nodes of pcsrj, and each is a cache join.
+            kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
+            yield Task(
+                operator, store, kind(store, plan, Budget(max(1, operator.memory_bytes // operator.tasks))), here
+            )
 
 
 def _shared_cache(

@@ -6,37 +6,30 @@ Everything that can be checked is checked here, before Spark starts.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.as_of import VALID_FROM, VALID_TO, AsOf
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, SchemaError, choose
+from semistream.errors import ArgumentError, SchemaError
 from semistream.joins.contract import Join
 from semistream.joins.papers.waiting_join import WaitingJoin
 from semistream.joins.window import stream_row_bytes
-from semistream.lookup.bind import LookupPlan, key_mapping
+from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.lookup.run import open_store
-from semistream.shedding import Shed
 from semistream.spark.area import new_name
 from semistream.spark.operator import Operator
 from semistream.spark.pin_service import pin_service
-from semistream.spark.pins import refresh_seconds
 from semistream.spark.shed_plan import ShedPlan, check_shed
+from semistream.spark.spec import EnrichSpec
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TRANSPORTS = ("auto", "rows", "keys")
-ON_MISS = ("null", "drop", "fail")
-_LATER = ("redirect", "hold", "infer")
 # Bytes of the stream's other columns above which sending only the keys is quicker although a key's rows come back as a
 # list that Spark must unfold; docs/decisions/0004-spark-cache.md.
 LISTS_ABOVE_BYTES = 48
@@ -74,132 +67,59 @@ class Prepared:
     store: MasterStore
 
 
-def prepare(
-    about: Stream,
-    store: MasterStore | str | os.PathLike[str],
-    *,
-    on: str | Sequence[str] | Mapping[str, str],
-    how: str = "left",
-    memory: int | str = "256MB",
-    algorithm: str = "auto",
-    columns: Sequence[str] | None = None,
-    suffix: str | None = None,
-    on_miss: str = "null",
-    defaults: Mapping[str, Any] | None = None,
-    min_match_rate: float = 0.0,
-    min_match_rows: int = 100,
-    as_of: str | None = None,
-    valid_from: str = VALID_FROM,
-    valid_to: str = VALID_TO,
-    multiple: str = "all",
-    status: str | None = None,
-    refresh: str = "every_batch",
-    master_version: int | str = "latest",
-    transport: str = "auto",
-    tasks_per_host: int | None = None,
-    direct: bool = False,
-    allow_empty: bool = False,
-    shed: Shed | None = None,
-) -> Prepared:
-    """See `semistream.spark.enrich` for the arguments."""
-    choose("transport", transport, TRANSPORTS)
-    _check_policies(on_miss, how, min_match_rate, min_match_rows, tasks_per_host)
-    refresh_seconds(refresh)
-    mapping = key_mapping(on)
-    opened = open_store(_at_version(store, master_version), allow_empty=allow_empty)
-    if on_miss == "drop" and how == "left":
-        if defaults:
-            raise ArgumentError(
-                f"on_miss='drop' drops the rows that defaults={dict(defaults)} would fill; leave one out"
-            )
-        if status is not None:
-            raise ArgumentError(f"on_miss='drop' drops the rows that status={status!r} would mark; leave one out")
-        how = "inner"
-    given = stream = about.schema
+def prepare(about: Stream, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
+    """Everything is checked; nothing of Spark runs."""
+    opened = open_store(_at_version(store, spec.master_version), allow_empty=spec.allow_empty)
+    shed, stream = spec.shed, about.schema
     if shed is not None:
-        check_shed(about.df, shed, given, how, algorithm, transport, about.foreign)
-        stream, transport = shed.widened(given, ignore_case=about.ignore_case), "rows"
-    plan = LookupPlan.make(
-        stream,
-        opened.schema,
-        opened.codec,
-        mapping,
-        how,
-        columns,
-        suffix,
-        defaults,
-        ignore_case=about.ignore_case,
-        as_of=AsOf.asked(as_of, valid_from, valid_to),
-        multiple=multiple,
-        status=status,
-    )
-    memory_bytes = parse_bytes(memory, whole=opened.bytes)
-    tasks = tasks_per_host or about.tasks
-    shed_plan = None if shed is None else ShedPlan.make(shed, given, memory_bytes, tasks)
+        check_shed(about, spec)
+        stream = shed.widened(stream, ignore_case=about.ignore_case)
+    plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
+    memory_bytes = parse_bytes(spec.memory, whole=opened.bytes)
+    tasks = spec.tasks_per_host or about.tasks
+    shed_plan = None if shed is None else ShedPlan.make(shed, about.schema, memory_bytes, tasks)
     if shed_plan is not None:
         memory_bytes -= shed_plan.bytes
-    choice = choose_algorithm(algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
-    single = opened.unique or multiple != "all"
-    chosen, why = _choose_transport(transport, plan, about.foreign, choice.join, single=single)
-    why = "rows are shed in Python" if shed is not None else why
-    shape: dict[str, Any] = {
-        "store": str(opened.path.resolve()),
-        "on": mapping,
-        "how": how,
-        "columns": plan.columns,
-        "suffix": suffix,
-        "defaults": dict(defaults or {}),
-        "memory_bytes": memory_bytes,
-        "algorithm": choice.join.name,
-        "on_miss": on_miss,
-        "min_match_rate": float(min_match_rate),
-        "min_match_rows": min_match_rows,
-        "refresh": refresh,
-        "planned": opened.manifest.identity,
-        "fixed_version": master_version != "latest",
-        "tasks": tasks,
-        "ignore_case": about.ignore_case,
-        "direct": direct or opened.direct,
-        "allow_empty": allow_empty,
-        "names": plan.names,
-        "as_of": plan.as_of,
-        "multiple": multiple,
-        "status": status,
-        "output_types": tuple(str(plan.output.field(name).type) for name in plan.names),
-    }
+    choice = choose_algorithm(spec.algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
+    single = opened.unique or spec.multiple != "all"
+    transport, why = _choose_transport(spec, plan, about.foreign, choice.join, single=single)
+    path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
-    same = ("store", "on", "how", "columns", "as_of", "memory_bytes", "algorithm", "tasks", "direct")
-    described = json.dumps([*(shape[name] for name in same), chosen], default=str)
-    judged = [value for name, value in shape.items() if name != "planned"]
+    asked = (
+        path,
+        plan.on,
+        plan.how,
+        plan.columns,
+        plan.as_of,
+        memory_bytes,
+        choice.join.name,
+        tasks,
+        direct,
+        transport,
+    )
+    shipped = replace(spec, columns=plan.columns, metrics=None, shed=None)
     operator = Operator(
-        **shape,
+        spec=shipped,
+        store=path,
+        columns={column: str(plan.master.field(column).type) for column in plan.columns},
+        names=plan.names,
+        memory_bytes=memory_bytes,
+        algorithm=choice.join.name,
+        planned=opened.manifest.identity,
+        tasks=tasks,
+        ignore_case=about.ignore_case,
+        direct=direct,
         application=about.application,
-        identity=_digest(described),
-        sample=_digest(json.dumps([*judged, shape["fixed_version"] and opened.version, chosen], default=str)),
-        pinned_by=None if shape["fixed_version"] else pin_service(about.df.sparkSession),
+        identity=_digest(asked),
+        sample=_digest((asked, shipped, fixed and opened.version)),
+        pinned_by=None if fixed else pin_service(about.df.sparkSession),
         shed=shed_plan,
     )
-    return Prepared(operator, plan, choice, chosen, why, opened)
+    return Prepared(operator, plan, choice, transport, why, opened)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _check_policies(on_miss: str, how: str, rate: float, rows: int, tasks: int | None) -> None:
-    if on_miss in _LATER:
-        raise ArgumentError(
-            f"on_miss={on_miss!r} is planned but not there yet; use one of {', '.join(map(repr, ON_MISS))}"
-        )
-    choose("on_miss", on_miss, ON_MISS)
-    if on_miss == "drop" and how not in ("left", "inner"):
-        raise ArgumentError(f"on_miss='drop' does not go with how={how!r}; it drops rows that how='left' would keep")
-    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
-    if not isinstance(rows, int) or rows < 1:
-        raise ArgumentError(f"min_match_rows={rows!r} must be at least 1")
-    if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
-        raise ArgumentError(f"tasks_per_host={tasks!r} must be at least 1")
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
 
 
 def _at_version(
@@ -207,8 +127,7 @@ def _at_version(
 ) -> MasterStore | str | os.PathLike[str]:
     if version == "latest":
         return store.latest() if isinstance(store, MasterStore) else store
-    if isinstance(version, bool) or not isinstance(version, int):
-        raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
+    assert isinstance(version, int)
     if isinstance(store, MasterStore) and store.version == version:
         return store
     path = store.path if isinstance(store, MasterStore) else store
@@ -260,8 +179,11 @@ def _application(df: DataFrame) -> str:
 
 
 def _choose_transport(
-    transport: str, plan: LookupPlan, foreign: dict[str, str], join: type[Join], *, single: bool
+    spec: EnrichSpec, plan: LookupPlan, foreign: dict[str, str], join: type[Join], *, single: bool
 ) -> tuple[str, str]:
+    transport = spec.transport
+    if spec.shed is not None:
+        return "rows", "rows are shed in Python"
     if foreign:
         name, kind = next(iter(foreign.items()))
         if transport == "rows":

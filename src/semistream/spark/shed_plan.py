@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,9 @@ from semistream.shedding.shedder import memory_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from semistream.spark.prepare import Stream
+    from semistream.spark.spec import EnrichSpec
 
 
 @dataclass(frozen=True)
@@ -45,28 +47,25 @@ class ShedPlan:
         ]
 
 
-def check_shed(
-    df: DataFrame, shed: object, stream: pa.Schema, how: str, algorithm: str, transport: str, foreign: Mapping[str, str]
-) -> None:
+def check_shed(about: Stream, spec: EnrichSpec) -> None:
     """Refuse what cannot be shed, before the stream runs."""
-    settings = checked(shed)
-    settings.check_how(how)
-    if transport == "keys":
+    checked(spec.shed).check_how(spec.how)
+    if spec.transport == "keys":
         raise ArgumentError(
             "transport='keys' does not go with shed=: whole rows must come to Python to be shed; use 'rows' or 'auto'"
         )
-    if foreign:
-        name, kind = next(iter(foreign.items()))
+    if about.foreign:
+        name, kind = next(iter(about.foreign.items()))
         raise SchemaError(
             f"stream column {name!r} of type {kind} cannot cross to Python, so its rows cannot be shed; cast it, or "
             "leave it out of the stream"
         )
-    check_storable(stream)
-    if algorithm == "pcsrj":
+    check_storable(about.schema)
+    if spec.algorithm == "pcsrj":
         raise ArgumentError(
             "algorithm='pcsrj' shuffles the stream, and a replay might shed other rows; use another with shed="
         )
-    if not df.isStreaming and _is_batch_job(df):
+    if not about.df.isStreaming and _is_batch_job(about.df):
         raise ArgumentError("shed= needs a stream: a batch job is never late; leave shed= out for batch DataFrames")
 
 

@@ -27,11 +27,11 @@ import pyarrow as pa
 from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
 from semistream.shedding.intervals import Interval, share_of_blocks
-from semistream.shedding.log import PartWriter, batches_in, read_part
+from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
-from semistream.spark.operator import Operator, opened
+from semistream.spark.operator import Operator, Task, opened
 from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
 
@@ -83,7 +83,7 @@ def _pin(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
 
 
-def writer_for(operator: Operator, plan: ShedPlan, about: Any, schema: pa.Schema) -> PartWriter:
+def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.Schema) -> PartWriter:
     """The file of the running task; ``about`` is what it says of the join."""
     from pyspark import TaskContext
 
@@ -100,23 +100,23 @@ def writer_for(operator: Operator, plan: ShedPlan, about: Any, schema: pa.Schema
         batch=found[1],
         part=context.partitionId(),
         source="enrich",
-        on_miss=operator.on_miss,
+        on_miss=operator.spec.on_miss,
         ignore_case=operator.ignore_case,
     )
     return PartWriter(plan.shed.directory, about, schema)
 
 
 @contextlib.contextmanager
-def shedding(operator: Operator, plan: ShedPlan, join: Any, stream: pa.Schema) -> Iterator[None]:
+def shedding(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
-    shed = plan.shed
-    writer = writer_for(operator, plan, describe(shed, join.plan, join.store, operator.suffix), stream)
+    shed, operator, join = plan.shed, task.operator, task.join
+    writer = writer_for(operator, plan, describe(shed, join.plan, task.store), stream)
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
         counts = None
         if shed.kind.needs_counts:
-            counts = shared_counts(join.store, plan.counts_bytes, operator.application, operator.identity)
+            counts = shared_counts(task.store, plan.counts_bytes, operator.application, operator.identity)
         blocks = partial(_blocks, share)
         seeds = (uuid.UUID(about.query).int, about.batch, about.part)
         join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)
@@ -127,7 +127,7 @@ def nothing_came(operator: Operator, plan: ShedPlan) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
     store = opened(operator, operator.content())
     joined = operator.plan(plan.shed.widened(plan.stream), store)
-    writer = writer_for(operator, plan, describe(plan.shed, joined, store, operator.suffix), plan.stream)
+    writer = writer_for(operator, plan, describe(plan.shed, joined, store), plan.stream)
     with contextlib.closing(writer):
         writer.publish()
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, local_path
 from semistream.warehouse import SinkError
-from semistream.warehouse.delta_log import create_table, first_line, marked, open_table
-from semistream.warehouse.marks import Marks, Stream, check_app, digits_of, stream_marks
+from semistream.warehouse.delta_log import create_table, first_line, marked, marks_in, open_table
+from semistream.warehouse.marks import Stream, check_app, digits_of, stream_marks
 from semistream.warehouse.schemas import check_schema, types_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class DeltaSink:
         ``gaps`` allows for numbers that are left out.
         """
         table = open_table(self.path)
-        marks = Marks(-1, None) if table is None else self._stream.marks(table.transaction_version, query)
+        marks = marks_in(table, self._stream, query)
         if self._stream.holds(marks, query, batch_id, gaps=gaps):
             self.skipped += 1
             return
@@ -95,14 +95,14 @@ class DeltaSink:
         from deltalake import write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        before = self._stream.marks(table.transaction_version, query)
+        before = marks_in(table, self._stream, query)
         about = {"app": self.app, "query": query, "batch": str(batch_id)}
         properties = marked(stream_marks(self.app, query, batch_id), about)
         try:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError as error:
             now = open_table(self.path)
-            if now is None or self._stream.marks(now.transaction_version, query) == before:
+            if now is None or marks_in(now, self._stream, query) == before:
                 raise SinkError(f"{self.path}: batch {batch_id} was not written: {first_line(error)}") from error
             raise self._stream.stale(batch_id) from error
         self._stream.seen[query] = batch_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.warehouse import SinkError
+from semistream.warehouse.marks import Marks, Stream
 from semistream.warehouse.schemas import stored_schema
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def marked(marks: Mapping[str, int], about: Mapping[str, str], *, retries: int |
         app_transactions=[Transaction(mark, value) for mark, value in marks.items()],
         max_commit_retries=retries,
     )
+
+
+def marks_in(table: DeltaTable | None, stream: Stream, query: str) -> Marks:
+    """What a table's log says of a stream; no table has no marks."""
+    return Marks(-1, None) if table is None else stream.marks(table.transaction_version, query)
 
 
 def first_line(error: Exception) -> str:

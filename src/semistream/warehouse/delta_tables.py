@@ -33,7 +33,7 @@ from semistream.warehouse.contract import (
     staged_path,
 )
 from semistream.warehouse.delta_files import add_action, check_deltalake, replace_keys, rows_of
-from semistream.warehouse.delta_log import create_table, first_line, marked, open_table
+from semistream.warehouse.delta_log import create_table, first_line, marked, marks_in, open_table
 from semistream.warehouse.marks import (
     Marks,
     Stream,
@@ -72,13 +72,11 @@ class DeltaWarehouse:
         """The last batch of the stream that is there wholly; see `Warehouse.check`."""
         stream, query = self._streams.of(app, replaces), check_query(query)
         ledger = open_table(self.root / _LEDGER)
-        marks = Marks(-1, None) if ledger is None else stream.marks(ledger.transaction_version, query)
+        marks = marks_in(ledger, stream, query)
         stream.is_foreign(marks, query)
         if marks.owner is None and self.root.is_dir():  # a batch that was begun, or a ledger that was deleted
             for path in sorted(self.root.iterdir()):
-                table = open_table(path)
-                if table is not None:
-                    stream.is_foreign(stream.marks(table.transaction_version, query), query)
+                stream.is_foreign(marks_in(open_table(path), stream, query), query)
         return marks.done
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
@@ -107,7 +105,7 @@ class DeltaWarehouse:
         check_deltalake()
         stream = self._streams.of(batch.app)
         ledger = open_table(self.root / _LEDGER)
-        marks = Marks(-1, None) if ledger is None else stream.marks(ledger.transaction_version, batch.query)
+        marks = marks_in(ledger, stream, batch.query)
         stream.check_new(marks, batch.query, batch.batch)
         for write in batch.writes:
             if write.changes and self._table_for(stream, marks, ledger, batch, write) is None:
@@ -116,19 +114,15 @@ class DeltaWarehouse:
     def visible(self, batch: BatchWrites) -> list[str]:
         """Each table by its own log: they are written one after the other."""
         stream = self._streams.of(batch.app)
-        found = []
-        for name in (*(write.table for write in batch.writes), _LEDGER):
-            table = open_table(self.root / name)
-            if table is not None and stream.marks(table.transaction_version, batch.query).done >= batch.batch:
-                found.append(name)
-        return found
+        names = (*(write.table for write in batch.writes), _LEDGER)
+        return [one for one in names if marks_in(open_table(self.root / one), stream, batch.query).done >= batch.batch]
 
     def commit(self, batch: BatchWrites) -> bool:
         """Commit table by table, then the ledger; see `Warehouse.commit`."""
         check_deltalake()
         stream = self._streams.of(batch.app)
         ledger = open_table(self.root / _LEDGER) or self._create_ledger()
-        marks = stream.marks(ledger.transaction_version, batch.query)
+        marks = marks_in(ledger, stream, batch.query)
         if stream.holds(marks, batch.query, batch.batch):
             return False
         writes = [write for write in batch.writes if write.changes]
@@ -218,7 +212,7 @@ class DeltaWarehouse:
         """The snapshot to write to; None when the table has the batch already."""
         path = self._path(write.table)
         table = open_table(path)
-        here = Marks(-1, None) if table is None else stream.marks(table.transaction_version, batch.query)
+        here = marks_in(table, stream, batch.query)
         if marks.owner is None:
             stream.is_foreign(here, batch.query)
         if here.done == batch.batch:
@@ -257,12 +251,12 @@ class DeltaWarehouse:
     ) -> None:
         from deltalake.exceptions import CommitFailedError
 
-        before = stream.marks(table.transaction_version, batch.query)
+        before = marks_in(table, stream, batch.query)
         try:
             table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
         except CommitFailedError as error:
             table.update_incremental()
-            if stream.marks(table.transaction_version, batch.query) == before:
+            if marks_in(table, stream, batch.query) == before:
                 raise SinkError(
                     f"{table.table_uri}: batch {batch.batch} was not written: {first_line(error)}"
                 ) from error

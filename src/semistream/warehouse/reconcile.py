@@ -16,12 +16,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.as_of import AsOf
 from semistream.budget import Budget, parse_bytes
 from semistream.errors import (
     ArgumentError,
@@ -32,10 +30,10 @@ from semistream.errors import (
     UnmatchedRowError,
     local_path,
 )
-from semistream.lookup.bind import LookupPlan
+from semistream.lookup.bind import bind
 from semistream.lookup.choose import choose_algorithm
 from semistream.lookup.run import open_store
-from semistream.shedding.log import ShedPart, batches_in, decoded, read_part, read_rows
+from semistream.shedding.log import ShedPart, batches_in, read_part, read_rows
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import StoreVersion
 from semistream.warehouse.delta import DeltaSink, query_of
@@ -146,23 +144,9 @@ class _Load:
         about = self.parts[0]
         store = self._store(about)
         schema = next(read_rows(about.path)).schema
-        plan = LookupPlan.make(
-            schema,
-            store.schema,
-            store.codec,
-            about.on,
-            about.how,
-            about.columns,
-            about.suffix,
-            decoded(about.defaults),
-            ignore_case=about.ignore_case,
-            as_of=None if about.as_of is None else AsOf(*about.as_of),
-            multiple=about.multiple,
-            status=about.status,
-        )
+        plan = bind(about.spec, schema, store, ignore_case=about.ignore_case)
         memory_bytes = parse_bytes(self.memory, whole=store.bytes)
-        kind: Any = choose_algorithm("auto", store, plan, memory_bytes).join
-        join = kind(store, plan, Budget(memory_bytes))
+        join = choose_algorithm("auto", store, plan, memory_bytes).join(store, plan, Budget(memory_bytes))
         joined = pa.Table.from_batches(join.join(self._rows(schema)), plan.output)
         join.check()
         if about.on_miss == "fail" and join.stats.unmatched:

@@ -6,7 +6,6 @@ The page needs no other file and no script; the pictures are also written as PNG
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from html import escape
 from pathlib import Path
@@ -17,7 +16,7 @@ from semistream_lab.papers import SUITES
 from semistream_lab.papers.claims import verdict
 from semistream_lab.papers.drawing import draw, number
 from semistream_lab.papers.figures import Drawn, Figure, Suite
-from semistream_lab.report import busy_note, environments, table
+from semistream_lab.report import busy_note, environments, noted, notes, table
 from semistream_lab.results import Group, Results, grouped
 
 MARKS = {"reproduced": "✓", "smaller": "≈", "differs": "✗", "not measured": "…"}
@@ -72,12 +71,6 @@ def write_page(directory: Path, names: tuple[str, ...] = tuple(SUITES)) -> Path:
     return target
 
 
-def noted(directory: Path) -> dict[str, Any]:
-    """Machines and commands of the runs in a directory."""
-    path = directory / "run.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "commands": []}
-
-
 def make_page(results: Results, run: dict[str, Any], names: tuple[str, ...], pictures: Path | None = None) -> str:
     """The page as text."""
     ours = [line for line in results.done if line["suite"] == "lab"]
@@ -86,7 +79,8 @@ def make_page(results: Results, run: dict[str, Any], names: tuple[str, ...], pic
     used = {line["environment"] for line in ours}
     machines = environments([one for key, one in run["environments"].items() if key in used])
     body = _HEAD.format(style=texts.STYLE + _STYLE) + busy_note(ours, run["environments"])
-    body += _overview(drawn) + _failures(results)
+    failed = (f"{line['arm']}: {line['error']}" for line in results.failed if line["suite"] == "lab")
+    body += _overview(drawn) + notes("note", "Could not be run:", failed)
     body += "".join(_section(SUITES[name], figures, run, pictures) for name, figures in drawn.items())
     return f"{body}{_METHOD}<h2>Machine and versions</h2>{machines or '<p>Nothing was run yet.</p>'}</body></html>\n"
 
@@ -191,12 +185,6 @@ def _value(group: Group, measure: str) -> str:
         return "–"
     half = f" ± {number((interval[1] - interval[0]) / 2, measure)}" if interval else ""
     return escape(number(value, measure) + half)
-
-
-def _failures(results: Results) -> str:
-    failed = [line for line in results.failed if line["suite"] == "lab"]
-    items = "".join(f"<li>{escape(line['arm'])}: {escape(line['error'])}</li>" for line in failed)
-    return f"<div class=note><b>Could not be run:</b><ul>{items}</ul></div>" if items else ""
 
 
 def _png(pictures: Path | None, suite: Suite, figure: Figure, measure: str) -> Path | None:

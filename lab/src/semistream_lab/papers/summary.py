@@ -7,7 +7,8 @@ from typing import Any
 
 from semistream_lab.papers import SUITES
 from semistream_lab.papers.claims import Seen, verdict
-from semistream_lab.papers.page import MARKS, figures_of, noted
+from semistream_lab.papers.page import MARKS, figures_of
+from semistream_lab.report import noted
 from semistream_lab.results import Results, grouped
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, local_path
-from semistream.lookup.bind import key_mapping
+from semistream.lookup.spec import key_mapping
 from semistream.pipeline.steps.contract import Form
 from semistream.pipeline.steps.lookup import Lookup
 

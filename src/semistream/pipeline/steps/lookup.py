@@ -17,7 +17,8 @@ from semistream.budget import format_bytes, parse_bytes
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SemistreamError, choose, local_path, meant
 from semistream.joins import JOINS
-from semistream.lookup.bind import LookupPlan, key_mapping
+from semistream.lookup.bind import bind
+from semistream.lookup.spec import LookupSpec, Multiple, key_mapping
 from semistream.pipeline import columns as names
 from semistream.pipeline.memory import Claim, Memory
 from semistream.pipeline.staging import Route
@@ -49,7 +50,7 @@ class Lookup(Step):
     as_of: str | None = None
     valid_from: str = "valid_from"
     valid_to: str = "valid_to"
-    multiple: str = "all"
+    multiple: Multiple = "all"
     memory: str | None = None
     algorithm: str = "auto"
     min_match_rate: float = 0.0
@@ -164,7 +165,7 @@ class Lookup(Step):
         stream = pa.schema([pa.field(name, known.types[name]) for name in self.on])
         columns = [] if self.columns is None else list(self.columns)
         try:
-            LookupPlan.make(stream, store.schema, store.codec, self.on, "left", columns, suffix="_master")
+            bind(LookupSpec(on=self.on, columns=columns, suffix="_master"), stream, store)
         except SemistreamError as error:
             raise known.error("columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
 
@@ -192,7 +193,7 @@ def lookup(
     as_of: str | None = None,
     valid_from: str = "valid_from",
     valid_to: str = "valid_to",
-    multiple: str = "all",
+    multiple: Multiple = "all",
     memory: str | None = None,
     algorithm: str = "auto",
     min_match_rate: float = 0.0,

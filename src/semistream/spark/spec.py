@@ -1,0 +1,67 @@
+"""What a user asks of one enrichment on Spark: a `LookupSpec`, and what only Spark's tasks can do."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from semistream.errors import ArgumentError
+from semistream.lookup.spec import LookupSpec
+from semistream.shedding import Shed
+from semistream.spark.metrics import Metrics
+from semistream.spark.pins import refresh_seconds
+
+OnMiss = Literal["null", "drop", "fail"]
+Transport = Literal["auto", "rows", "keys"]
+_LATER = ("redirect", "hold", "infer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnrichSpec(LookupSpec):
+    """One enrichment, as it is asked for; see `semistream.spark.enrich` for what the options mean."""
+
+    on_miss: OnMiss = "null"
+    min_match_rate: float = 0.0
+    min_match_rows: int = 100
+    refresh: str = "every_batch"
+    master_version: int | str = "latest"
+    transport: Transport = "auto"
+    metrics: Metrics | None = None
+    tasks_per_host: int | None = None
+    direct: bool = False
+    shed: Shed | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_miss in _LATER:
+            raise ArgumentError(
+                f"on_miss={self.on_miss!r} is planned but not there yet; use one of "
+                f"{', '.join(map(repr, get_args(OnMiss)))}"
+            )
+        super().__post_init__()
+        if self.on_miss == "drop":
+            self._drop()
+        rate, rows, tasks = self.min_match_rate, self.min_match_rows, self.tasks_per_host
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
+        if not isinstance(rows, int) or rows < 1:
+            raise ArgumentError(f"min_match_rows={rows!r} must be at least 1")
+        if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
+            raise ArgumentError(f"tasks_per_host={tasks!r} must be at least 1")
+        refresh_seconds(self.refresh)
+        version = self.master_version
+        if version != "latest" and (isinstance(version, bool) or not isinstance(version, int)):
+            raise ArgumentError(f"master_version={version!r} is not known; use 'latest' or the number of a version")
+        if self.metrics is not None and not isinstance(self.metrics, Metrics):
+            raise ArgumentError(f"metrics={self.metrics!r} is not a semistream.spark.Metrics")
+
+    def _drop(self) -> None:
+        """Rows without a match leave: what ``how="inner"`` says."""
+        if self.how not in ("left", "inner"):
+            raise ArgumentError(
+                f"on_miss='drop' does not go with how={self.how!r}; it drops rows that how='left' would keep"
+            )
+        if self.defaults:
+            raise ArgumentError(
+                f"on_miss='drop' drops the rows that defaults={self.defaults} would fill; leave one out"
+            )
+        if self.status is not None:
+            raise ArgumentError(f"on_miss='drop' drops the rows that status={self.status!r} would mark; leave one out")
+        self._set("how", "inner")
