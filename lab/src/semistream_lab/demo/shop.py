@@ -146,6 +146,7 @@ class Shop:
         from semistream.pipeline import Pipeline, assign_keys, compute, lookup, select, source
         from semistream.warehouse import DeltaWarehouse
 
+        lookups = parse_bytes(self.settings.memory, whole=store.bytes) + sum(map(parse_bytes, _MEMORY.values()))
         return Pipeline(
             source("parquet", self.place.sales, schema=SALE, maxFilesPerTrigger=self.settings.files_per_batch),
             [
@@ -164,7 +165,7 @@ class Shop:
             DeltaWarehouse(self.place.warehouse),
             table="sales",
             state=self.place.root / "state",
-            memory=parse_bytes(self.settings.memory, whole=store.bytes) + sum(map(parse_bytes, _MEMORY.values())),
+            memory=-(-lookups * 8 // 7),  # an eighth is for what the driver reads
             trigger=f"{self.settings.trigger_seconds} seconds",
         )
 
