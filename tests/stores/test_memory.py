@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from semistream import Shed, join
 from semistream.budget import Budget
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, EmptyMasterError
 from semistream.joins.papers.pcsrj import ParallelCacheJoin, PcsrjSettings
 from semistream.stores import MemoryStore
 from semistream.stores.fetching import get, scan
@@ -47,3 +48,14 @@ def test_nodes_in_other_processes() -> None:
     assert_same_rows(table_of(scan(pickle.loads(pickle.dumps(store))), store.schema), master)
     asked = question(store, master, "string", "some matched", "left", "all columns")
     conform(ParallelCacheJoin(store, asked.plan, Budget(1 << 24), PcsrjSettings(2, "processes")), asked)
+
+
+def test_joined_like_any_other() -> None:
+    store = MemoryStore.build(pa.table({"id": [1, 2], "price": [1.5, 4.0]}), key="id")
+    sales = pa.record_batch({"id": [2, 9]})
+    joined = pa.Table.from_batches(join([sales], store, on="id", memory="1MB"))
+    assert joined.sort_by("id").to_pydict() == {"id": [2, 9], "price": [4.0, None]}
+    with pytest.raises(EmptyMasterError, match="is empty"):
+        join([sales], MemoryStore.build(pa.table({"id": pa.array([], pa.int64())}), key="id"), on="id")
+    with pytest.raises(ArgumentError, match="store on disk"):
+        join([sales], store, on="id", shed=Shed("topw", to="shed", max_rows_per_second=1))

@@ -67,6 +67,8 @@ def choose_algorithm(
     if algorithm not in ("auto", *able):
         what = "join on a condition" if plan.condition is not None else "keep the stream's order"
         raise ArgumentError(f"algorithm={algorithm!r} cannot {what}; these can: {', '.join(able)}")
+    if algorithm == "auto":
+        able = [name for name in able if JOINS[name].needs <= store.abilities]
 
     def choice(name: str, reason: str = "") -> Choice:
         return Choice(JOINS[name], reason, store, plan, memory_bytes, profile or Profile(), costs)

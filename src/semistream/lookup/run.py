@@ -31,24 +31,34 @@ from semistream.lookup.spec import JoinSpec, asks
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import in_front, memory_of
 from semistream.stores import MasterStore
+from semistream.stores.contract import Store
 
 
 def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool = False) -> MasterStore:
-    """A store from itself or its path; an empty master is refused, since nothing could ever match it."""
+    """A store on disk from itself or its path; an empty master is refused, since nothing could ever match it."""
+    opened = _opened(store, allow_empty=allow_empty)
+    if not isinstance(opened, MasterStore):
+        raise ArgumentError(
+            f"store={store!r} is not on disk, where others could read it; give a MasterStore or its path"
+        )
+    return opened
+
+
+def _opened(store: Store | str | os.PathLike[str], *, allow_empty: bool) -> Store:
     if isinstance(store, str | os.PathLike):
         store = MasterStore.open(store)
-    if not isinstance(store, MasterStore):
+    if not hasattr(store, "facts") or not hasattr(store, "reader"):
         raise ArgumentError(f"store={store!r} is not a store; give a MasterStore or the path of one")
-    if store.rows == 0 and not allow_empty:
+    if store.facts.rows == 0 and not allow_empty:
         raise EmptyMasterError(
-            f"the master at {store.path} (version {store.version}) is empty, so nothing can match; "
+            f"the master at {getattr(store, 'path', store)} (version {store.version}) is empty, so nothing can match; "
             "load it first, or give allow_empty=True if that is meant"
         )
     return store
 
 
 @asks(JoinSpec)
-def make_join(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], spec: JoinSpec) -> Join:
+def make_join(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSpec) -> Join:
     """The join itself, for those who want its counters or call it for several streams in turn.
 
     It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
@@ -57,9 +67,9 @@ def make_join(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], sp
     return _made(schema, store, spec)
 
 
-def _made(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], spec: JoinSpec) -> Join:
-    opened = open_store(store, allow_empty=spec.allow_empty)
-    memory_bytes = parse_bytes(spec.memory, whole=opened.bytes)
+def _made(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSpec) -> Join:
+    opened = _opened(store, allow_empty=spec.allow_empty)
+    memory_bytes = parse_bytes(spec.memory, whole=opened.facts.bytes)
     shed, beside = spec.shed, 0
     if shed is not None:
         checked(shed).check_how(spec.how)
@@ -72,6 +82,8 @@ def _made(schema: pa.Schema, store: MasterStore | str | os.PathLike[str], spec: 
     make: Callable[..., Join] = kind
     made = make(opened, plan, budget) if settings is None else make(opened, plan, budget, settings)
     if shed is not None:
+        if not isinstance(opened, MasterStore):
+            raise ArgumentError(f"shed= needs a store on disk, where rows are joined later; {opened!r} is in memory")
         made.front = in_front(shed, plan, opened, memory_bytes)
     return made
 
@@ -91,7 +103,7 @@ def _settings(kind: type[Join], spec: JoinSpec) -> object:
 @asks(JoinSpec)
 def join(
     batches: Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatchReader,
-    store: MasterStore | str | os.PathLike[str],
+    store: Store | str | os.PathLike[str],
     spec: JoinSpec,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with a store; output batches come as soon as their rows are known.
