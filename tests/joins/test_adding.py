@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +13,19 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.lookup.spec import HOWS, How
 from tests.joins.conformance import MASTERS, STREAMS, build, check_join, question
-
-PAGE = Path(__file__).parents[2] / "docs" / "adding_a_join.md"
-FILE, LINE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+from tests.pages import followed
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The class, made from the page's own text: the file as a module of the package, the line in its registry."""
-    path = tmp_path_factory.mktemp("toy") / "last_resort.py"
-    path.write_text(FILE, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("semistream.joins.last_resort", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    registry: dict[str, Any] = {"_ALL": tuple(JOINS.values())}
-    exec(LINE, registry)
-    kind: type[Join] = registry["_ALL"][-1]
-    JOINS[kind.name] = kind
-    yield kind
-    del JOINS[kind.name], sys.modules[spec.name]
+    with followed("adding_a_join.md", "semistream.joins.last_resort", tmp_path_factory.mktemp("toy")) as (_, line):
+        registry: dict[str, Any] = {"_ALL": tuple(JOINS.values())}
+        exec(line, registry)
+        kind: type[Join] = registry["_ALL"][-1]
+        JOINS[kind.name] = kind
+        yield kind
+        del JOINS[kind.name]
 
 
 @pytest.mark.parametrize("how", HOWS)

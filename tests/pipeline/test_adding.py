@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,32 +11,25 @@ import pytest
 from semistream.pipeline import PipelineFileError, load
 from semistream.pipeline.steps import STEPS
 from semistream.pipeline.steps.contract import Form
+from tests.pages import blocks, followed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adding_a_step.md").read_text(encoding="utf-8")
-FILE, LINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-[PIPELINE] = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+[PIPELINE] = blocks("adding_a_step.md", "toml")
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The step, made from the page's own text: the file as a module of the package, the line in its registry."""
-    path = tmp_path_factory.mktemp("toy") / "reject.py"
-    path.write_text(FILE, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("semistream.pipeline.steps.reject", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    registry: dict[str, Any] = {"_ALL": tuple(STEPS.values())}
-    exec(LINE, registry)
-    form: Form = registry["_ALL"][-1]
-    STEPS[form.word] = form
-    yield form
-    del STEPS[form.word], sys.modules[spec.name]
+    place = tmp_path_factory.mktemp("toy")
+    with followed("adding_a_step.md", "semistream.pipeline.steps.reject", place) as (_, line):
+        registry: dict[str, Any] = {"_ALL": tuple(STEPS.values())}
+        exec(line, registry)
+        form: Form = registry["_ALL"][-1]
+        STEPS[form.word] = form
+        yield form
+        del STEPS[form.word]
 
 
 @pytest.fixture

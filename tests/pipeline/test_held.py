@@ -98,13 +98,13 @@ class TestRelease:
         before = Read.of(shelf.store)
         store = shelf.store.upsert(products([f"{n:0500}" for n in range(0, 6000, 1000)]))
         sizes = []
-        arrived = held._arrived
+        among = held._Arrived.among
 
-        def measured(table: pa.Table, *rest: Any) -> Any:
+        def measured(arrived: held._Arrived, table: pa.Table) -> Any:
             sizes.append(table.nbytes)
-            return arrived(table, *rest)
+            return among(arrived, table)
 
-        monkeypatch.setattr(held, "_arrived", measured)
+        monkeypatch.setattr(held._Arrived, "among", measured)
         found = Held(rows, [shelf.lookup], COLUMNS, 4_000_000).release(
             {"products": store}, {"products": before}, 100.0, shelf.root
         )

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,27 +15,18 @@ from semistream.joins.contract import Profile
 from semistream.lookup.spec import HOWS, How
 from semistream.stores.fetching import get
 from tests.joins.conformance import MASTERS, STORES, STREAMS, check_join, key_names, master_table, question
+from tests.pages import followed
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding_a_store.md"
-FILE, LINE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 ABLE = [name for name, join in JOINS.items() if not join.needs]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The page's own text: the file as a module of the package, the line in the list of stores."""
-    path = tmp_path_factory.mktemp("toy") / "toy.py"
-    path.write_text(FILE, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("semistream.stores.toy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    names: dict[str, Any] = {"STORES": STORES, "ToyStore": module.ToyStore, "key_names": key_names}
-    exec(LINE, names)
-    yield
-    del STORES["toy"], sys.modules[spec.name]
+    with followed("adding_a_store.md", "semistream.stores.toy", tmp_path_factory.mktemp("toy")) as (module, line):
+        exec(line, {"STORES": STORES, "ToyStore": module.ToyStore, "key_names": key_names})
+        yield
+        del STORES["toy"]
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.joins import JOINS
+from semistream.joins.contract import Join, JoinSettings
 from semistream.joins.papers.moij import MoijSettings
 from semistream.joins.papers.pcsrj import PcsrjSettings
 from semistream.joins.papers.sscj import SscjSettings
@@ -51,8 +52,8 @@ _CHECKED_AT = 10**9
 class Setting:
     """What a join is built from."""
 
-    kind: Any
-    settings: Any
+    kind: type[Join]
+    settings: JoinSettings | None
     store: MasterStore
     plan: LookupPlan
 
@@ -61,19 +62,19 @@ class Setting:
         """The arm of a cell; ``settings`` and ``buffer_share`` of its parameters change it."""
         params = cell.params
         algorithm, settings = {**VARIANTS, **PAPER_VARIANTS}.get(cell.arm, (cell.arm, None))
-        kind: Any = JOINS[algorithm]
+        kind = JOINS[algorithm]
+        make: Any = kind.settings_type
         if "settings" in params:
-            settings = kind.settings_type(**params["settings"])
+            settings = make(**params["settings"])
         share = params.get("buffer_share")
         if share is not None and hasattr(kind.settings_type, "buffer_share"):  # inl has no buffer to share
-            settings = kind.settings_type(buffer_share=share)
+            settings = make(buffer_share=share)
         plan = bind(LookupSpec(on=on, columns=columns, suffix="_master"), stream, store)
         return Setting(kind, settings, store, plan)
 
     def join(self, budget: Budget) -> Any:
         """The join."""
-        given = (self.store, self.plan, budget)
-        return self.kind(*given) if self.settings is None else self.kind(*given, self.settings)
+        return self.kind(self.store, self.plan, budget, self.settings)
 
 
 def run(
@@ -128,5 +129,5 @@ def run(
         "pss_growth_bytes": None if sampler is None else sampler.usage.growth,
         "workers": 1,
         **waited,
-        **predicted(setting.kind, setting.settings, store, setting.plan, join.budget.total, params),
+        **predicted(setting.kind, setting.settings, store.facts, setting.plan, join.budget.total, params),
     }

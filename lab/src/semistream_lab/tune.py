@@ -84,7 +84,7 @@ def _show_trials(trials: list[Trial]) -> None:
     def number(value: float | None) -> str:
         return "–" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
-    header = ["settings", "tuples a page", "rows/s", "measured: tuples a page", "rows/s"]
+    header = ["settings", "tuples per page", "rows/s", "measured: tuples per page", "rows/s"]
     lines = [
         [
             ", ".join(f"{name} {value}" for name, value in vars(trial.settings).items()),

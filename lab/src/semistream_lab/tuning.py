@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,14 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins.contract import Profile
+from semistream.joins.contract import JoinSettings, Profile
 from semistream.joins.papers.mesh import MeshJoin, MeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
+from semistream.stores.contract import Store
 
 _BUFFERS = tuple(float(share) for share in np.geomspace(0.0005, 0.5, 25))
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
@@ -37,16 +38,16 @@ _THRESHOLDS = (None, 1, 2, 3, 5, 8, 13)
 class Trial:
     """One setting: what the model expects of it, and what was measured."""
 
-    settings: Any
+    settings: Any  # of the join that is tuned
     tuples_per_page: float
     rows_per_second: float
     measured_tuples_per_page: float | None = None
     measured_rows_per_second: float | None = None
 
 
-def trials(name: str) -> list[Any]:
+def trials(name: str) -> Sequence[JoinSettings]:
     """The settings that are tried for a join."""
-    choices: dict[str, Callable[[], list[Any]]] = {
+    choices: dict[str, Callable[[], Sequence[JoinSettings]]] = {
         "mesh": lambda: [MeshSettings(share) for share in _BUFFERS],
         "tuned_xhybrid": lambda: [
             TunedXHybridSettings(pinned, swappable)
@@ -67,12 +68,12 @@ def thresholds(share: float) -> list[SscjSettings]:
 
 def tune(
     name: str,
-    store: Any,
+    store: Store,
     plan: LookupPlan,
     memory_bytes: int,
     profile: Profile,
     *,
-    settings: Iterable[Any] | None = None,
+    settings: Iterable[JoinSettings] | None = None,
     stream: Callable[[], Iterator[pa.RecordBatch]] | None = None,
     seconds: float = 1.0,
     costs: Costs | None = None,
@@ -87,15 +88,15 @@ def tune(
         said = kind.predict(store.facts, plan, memory_bytes, profile, one)
         trial = Trial(one, said.tuples_per_page, costs.rate(name, said, store.facts))
         if stream is not None:
-            made: Any = kind(store, plan, Budget(memory_bytes), one)
-            seen = measure(made, stream(), warm_rows=3 * store.rows, warm_seconds=3 * seconds, seconds=seconds)
+            made = kind(store, plan, Budget(memory_bytes), one)
+            seen = measure(made, stream(), warm_rows=3 * store.facts.rows, warm_seconds=3 * seconds, seconds=seconds)
             trial = Trial(one, trial.tuples_per_page, trial.rows_per_second, seen.tuples_per_page, seen.rows_per_second)
         result.append(trial)
     return sorted(result, key=lambda t: -(t.measured_rows_per_second or t.rows_per_second))
 
 
 def least_memory_for_mesh(
-    store: Any, plan: LookupPlan, rate: float, costs: Costs | None = None
+    store: Store, plan: LookupPlan, rate: float, costs: Costs | None = None
 ) -> tuple[int, MeshSettings]:
     """MESHJOIN's second objective: the least memory, and its buffer, with which it reaches a rate."""
     costs = costs or current_costs()
@@ -104,13 +105,13 @@ def least_memory_for_mesh(
         return tune("mesh", store, plan, memory, Profile(), costs=costs)[0]
 
     low = MeshJoin.least_bytes(store.facts, plan)
-    high = 4 * store.bytes + low
+    high = 4 * store.facts.bytes + low
     if best(high).rows_per_second < rate:
         raise MemoryBudgetError(f"rate={rate:,.0f} rows/s is more than mesh reaches on a core, whatever its memory")
     while high - low > max(4096, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if best(middle).rows_per_second >= rate else (middle, high)
-    return high, best(high).settings
+    return high, MeshSettings.of(best(high).settings)
 
 
 class FollowRate:
@@ -123,14 +124,14 @@ class FollowRate:
 
     def __init__(
         self,
-        store: Any,
+        store: Store,
         slots: int,
         buffer_pages: int,
         costs: Costs | None = None,
         clock: Callable[[], float] = time.monotonic,
         memory_seconds: float = 1.0,
     ) -> None:
-        self._store, self._slots, self._clock, self._memory = store, slots, clock, memory_seconds
+        self._facts, self._slots, self._clock, self._memory = store.facts, slots, clock, memory_seconds
         self._terms = (costs or current_costs()).joins["amesh"]
         self._sizes = [b for b in (1, 2, 4, 8, 16, 32, 64, 128, 256) if b <= max(1, buffer_pages)]
         self._last: float | None = None
@@ -149,14 +150,14 @@ class FollowRate:
 
     def packet(self, pages: int) -> int:
         """Tuples that a step over so many pages must take to keep up with the stream."""
-        terms, device = self._terms, self._store.facts.device
-        step = device.seconds(1, pages * self._store.page_bytes) + terms.read + pages * terms.page
+        terms, device = self._terms, self._facts.device
+        step = device.seconds(1, pages * self._facts.page_bytes) + terms.read + pages * terms.page
         busy = self.rate * terms.miss  # each of them takes time itself
         return max(1, int(np.ceil(self.rate * step / (1 - busy)))) if busy < 0.95 else self._slots
 
     def __call__(self, iteration: int) -> tuple[int, int]:
         """The schedule: (w, b) of the next step."""
         del iteration
-        live = {b: self.packet(b) * -(-self._store.pages // b) for b in self._sizes}
+        live = {b: self.packet(b) * -(-self._facts.pages // b) for b in self._sizes}
         b = min(live, key=lambda size: (live[size] > self._slots, live[size], size))
-        return max(1, min(self.packet(b), self._slots * b // max(1, self._store.pages) or 1)), b
+        return max(1, min(self.packet(b), self._slots * b // max(1, self._facts.pages) or 1)), b

@@ -113,7 +113,7 @@ class Join(ABC):
         profile: Profile,
         settings: JoinSettings | None = None,
     ) -> Prediction:
-        """The cost model: hits and tuples a read on such a stream, and the division of the budget."""
+        """The cost model: hits and tuples per read on such a stream, and the division of the budget."""
 
     @property
     def unmatched_sample(self) -> list[object]:
@@ -156,5 +156,5 @@ class Prediction:
 
     @property
     def tuples_per_page(self) -> float:
-        """Stream tuples a page: comparable between joins whose reads differ in size."""
+        """Stream tuples per page: comparable between joins whose reads differ in size."""
         return self.tuples_per_read / self.pages_per_read

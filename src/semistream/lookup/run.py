@@ -16,7 +16,7 @@ import itertools
 import math
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -73,31 +73,21 @@ def _made(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSp
     shed, beside = spec.shed, 0
     if shed is not None:
         checked(shed).check_how(spec.how)
+        if not isinstance(opened, MasterStore):
+            raise ArgumentError(f"shed= needs a store on disk, where rows are joined later; {opened!r} is in memory")
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
     plan = bind(replace(spec, settings=None, shed=None), schema, opened)  # nodes of a join get it without them
     budget = Budget(memory_bytes - beside)
     kind = choose_algorithm(spec.algorithm, opened, plan, budget.total).join
-    settings = _settings(kind, spec)
-    make: Callable[..., Join] = kind
-    made = make(opened, plan, budget) if settings is None else make(opened, plan, budget, settings)
+    settings, suited = spec.settings, kind.settings_type
+    if spec.wait_seconds is not None and suited is not None and hasattr(suited, "wait_seconds"):
+        settings = replace(suited.of(settings), wait_seconds=spec.wait_seconds)  # type: ignore[call-arg] # it has it
+    made = kind(opened, plan, budget, settings)
     if shed is not None:
-        if not isinstance(opened, MasterStore):
-            raise ArgumentError(f"shed= needs a store on disk, where rows are joined later; {opened!r} is in memory")
+        assert isinstance(opened, MasterStore)
         made.front = in_front(shed, plan, opened, memory_bytes)
     return made
-
-
-def _settings(kind: type[Join], spec: JoinSpec) -> object:
-    """What the algorithm is given of its own settings."""
-    settings, suited = spec.settings, kind.settings_type
-    if settings is not None and (suited is None or not isinstance(settings, suited)):
-        takes = f"a {suited.__name__}" if suited else "none"
-        raise ArgumentError(f"settings={settings!r} do not suit algorithm {kind.name!r}, which takes {takes}")
-    if spec.wait_seconds is None or suited is None or not hasattr(suited, "wait_seconds"):
-        return settings
-    given = {} if settings is None else vars(settings)
-    return suited(**given | {"wait_seconds": spec.wait_seconds})
 
 
 @asks(JoinSpec)

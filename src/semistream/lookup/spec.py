@@ -25,6 +25,7 @@ from semistream.lookup.pacing import check_wait_seconds
 
 if TYPE_CHECKING:
     from semistream.joins.conditions import Condition
+    from semistream.joins.contract import JoinSettings
     from semistream.shedding import Shed
 
 # Annotations are values in this module, not texts: help() shows them.
@@ -147,7 +148,7 @@ class JoinSpec(LookupSpec):
     on: On = ()
     condition: "Condition | None" = None
     ordered: bool = False
-    settings: object = None
+    settings: "JoinSettings | None" = None
     shed: "Shed | None" = None
     wait_seconds: float | None = None
 

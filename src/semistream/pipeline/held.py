@@ -87,11 +87,12 @@ class Held:
                 left.append(segment)
                 continue
             budget.require("marks on held rows", segment.rows // 8)
+            arrived = _Arrived(lookup, store, known, budget.free)
             marks: list[Bits] = []  # on those that leave, piece by piece
             leave = ahead = False
             for table in read_pieces(segment.path, piece, rows=segment.rows):  # all columns: damage is found early
                 since = table.column(SINCE).to_numpy()
-                leaving = (since < old) | _arrived(table, lookup, store, known, budget.free)
+                leaving = (since < old) | arrived.among(table)
                 leave, ahead = leave or bool(leaving.any()), ahead or bool((since > now).any())
                 marks.append(np.packbits(leaving))
             if leave or ahead:
@@ -177,35 +178,43 @@ class _Draft:
             self._file.close()
 
 
-def _arrived(table: pa.Table, lookup: Lookup, store: MasterStore, before: Read | None, memory: int) -> Flags:
-    """Which rows have a match in this version; only those whose key has changed are looked up.
+class _Arrived:
+    """Rows that have a match in this version of their master; only those whose key has changed are looked up.
 
     Of a store that was removed and built again, every key may have changed.
     """
-    names = [held_key(part) for part in range(len(lookup.on))]
-    found = np.zeros(table.num_rows, np.bool_)
-    if store.rows == 0 or Read.of(store) == before:
+
+    def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, memory: int) -> None:
+        self._lookup, self._store, self._memory = lookup, store, memory
+        self._nothing_new = store.rows == 0 or Read.of(store) == before
+        same = before is not None and before.store == store.manifest.store_id
+        self._changed = store.changed_since(before.number) if before is not None and same else None
+
+    def among(self, table: pa.Table) -> Flags:
+        """Which of these rows they are."""
+        lookup, store = self._lookup, self._store
+        names = [held_key(part) for part in range(len(lookup.on))]
+        found = np.zeros(table.num_rows, np.bool_)
+        if self._nothing_new:
+            return found
+        on = dict(zip(names, lookup.on.values(), strict=True))
+        ordered = store.codec.stream_columns(on)
+        codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
+        candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
+        if not candidates.any():
+            return found
+        wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
+        asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
+        asked = asked.filter(pa.array(candidates)).combine_chunks()
+        more: dict[str, Any] = (
+            {}
+            if lookup.as_of is None
+            else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+        )
+        join = make_join(asked.schema, store, on=on, how="semi", memory=self._memory, **more)
+        for batch in join.join(asked.to_batches()):
+            found[batch.column(_ROW).to_numpy()] = True
         return found
-    on = dict(zip(names, lookup.on.values(), strict=True))
-    ordered = store.codec.stream_columns(on)
-    codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
-    same = before is not None and before.store == store.manifest.store_id
-    changed = store.changed_since(before.number) if before is not None and same else None
-    candidates = valid if changed is None else valid & np.isin(codes, changed)
-    if not candidates.any():
-        return found
-    wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
-    asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
-    asked = asked.filter(pa.array(candidates)).combine_chunks()
-    more: dict[str, Any] = (
-        {}
-        if lookup.as_of is None
-        else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
-    )
-    join = make_join(asked.schema, store, on=on, how="semi", memory=memory, **more)
-    for batch in join.join(asked.to_batches()):
-        found[batch.column(_ROW).to_numpy()] = True
-    return found
 
 
 def read_pieces(

@@ -35,7 +35,7 @@ class Claim:
     grows: bool = False  # by the pipeline's own work: it will need more than it does now
 
     def seconds(self, memory_bytes: int, tasks: int) -> tuple[float, str]:
-        """Expected seconds a row and the algorithm; infinitely many when the memory is too small."""
+        """Expected seconds per row and the algorithm; infinitely many when the memory is too small."""
         schema = stream_schema(self.store, _STREAM_ROW)
         on = dict(zip(self.store.key, self.store.key, strict=True))
         columns: Sequence[str] | None = [] if self.store.rows == 0 else self.columns
