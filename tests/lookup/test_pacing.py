@@ -7,8 +7,7 @@ import itertools
 import math
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from semistream.lookup.bind import bind
 from semistream.lookup.pacing import ThreadReader, paced
 from semistream.lookup.run import make_join
 from semistream.lookup.spec import LookupSpec
+from tests.waiting import wait_until
 
 WAIT = 5.0
 
@@ -125,13 +125,6 @@ def test_sweep_gives_every_row_out_in_time(store: MasterStore, seed: int) -> Non
 
 def reading() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "semistream-source"]
-
-
-def wait_until(what: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, f"nothing happened within {seconds} s"
-        time.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ from typing import IO
 import pyspark
 
 from semistream.spark.java import ensure_java
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _URL = re.compile(r"spark://127\.0\.0\.1:\d+")
-_WAIT_SECONDS = 300.0  # for a Java to start, on however busy a machine
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _started(command: list[str], environment: dict[str, str], log: IO[bytes]) ->
 
 
 def _said(log: Path, wanted: re.Pattern[str], process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + _WAIT_SECONDS
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         text = log.read_text(errors="replace")
         if found := wanted.search(text):

@@ -24,6 +24,7 @@ from semistream.pipeline.ledger import Ledger
 from tests.pipeline.faults import at, crash
 from tests.pipeline.shop import Model, Row, Shop, products, sale
 from tests.pipeline.test_crashes import POINTS, ROOT, driver, verdict
+from tests.waiting import PATIENCE
 from tests.warehouse.postgres_server import serving
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class TestDirectories:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=PATIENCE,
         )
         if said:
             assert done.returncode == 1
@@ -177,7 +178,7 @@ def worked(shop: Shop, process: subprocess.Popen[bytes], more: int, seconds: flo
 
 def finished(shop: Shop, seed: int) -> None:
     last = driver(shop)
-    said, _ = last.communicate(timeout=600)
+    said, _ = last.communicate(timeout=PATIENCE)
     assert last.returncode == 0, f"seed {seed}\n{said.decode()}"
     verdict(shop)
 

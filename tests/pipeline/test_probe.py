@@ -15,6 +15,7 @@ from semistream.pipeline.probe import is_local, probe
 from tests.pipeline.cluster import ROOT, standalone
 from tests.pipeline.driver import MASTER
 from tests.pipeline.shop import Model, Row, Shop, sale
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,7 @@ def ran(shop: Shop, master: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=PATIENCE,
     )
 
 

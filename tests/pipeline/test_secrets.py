@@ -11,6 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.pipeline.shop import Shop, sale
+from tests.waiting import PATIENCE
 from tests.warehouse.postgres_server import PASSWORD
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -73,7 +74,7 @@ def test_nowhere_to_be_seen(shop: Shop, tmp_path: Path, postgres: str) -> None:
             stdout=out,
             stderr=out,
             check=False,
-            timeout=600,
+            timeout=PATIENCE,
         )
     assert done.returncode == 0, (seen / "said").read_text()[-3000:]
     private = seen / "private"

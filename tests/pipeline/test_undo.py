@@ -18,6 +18,7 @@ from semistream.warehouse import SinkError
 from tests.pipeline.faults import at, crash
 from tests.pipeline.shop import Model, Row, Shop, products, sale
 from tests.pipeline.test_crashes import driver
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,7 @@ class TestBeforeTheDecision:
         rows: list[Row | str] = [sale(n) for n in range(50, 64)]
         shop.arrive(2, rows)
         killed = driver(shop, failpoint="after_pin:2")
-        said, _ = killed.communicate(timeout=300)
+        said, _ = killed.communicate(timeout=PATIENCE)
         assert killed.returncode == -signal.SIGKILL, said.decode()
         shutil.rmtree(shop.products)
         MasterStore.build(products(range(7), price=2.0), shop.products, key="id")
@@ -142,7 +143,7 @@ class TestBeforeTheDecision:
         model.agrees(shop.warehouse(), last.totals)
         (shop.root / "state" / "pins" / "000000002.json").unlink()
         again = driver(shop)
-        said, _ = again.communicate(timeout=300)
+        said, _ = again.communicate(timeout=PATIENCE)
         assert again.returncode == 0, said.decode()
         model.prices = {f"p{n}": 2.0 * (n + 1) for n in range(7)}
         model.batch(rows)
