@@ -28,10 +28,10 @@ Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 _CODE = "\0code"  # no column of a master is called so
 
 
-class ReferenceJoin(Join):
+class WholeJoin(Join):
     """The whole master in memory, looked up by binary search."""
 
-    name = "reference"
+    name = "whole"
     idea = "the whole master in memory"
 
     def __init__(
@@ -48,7 +48,7 @@ class ReferenceJoin(Join):
         need = self.least_bytes(store.facts, plan)
         if need > budget.total:
             raise MemoryBudgetError(
-                f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
+                f"algorithm='whole' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
                 "give more memory or use algorithm='sweep'"
             )
         self.table = hold(self._load) if hold else self._load()
