@@ -70,7 +70,7 @@ def asked(store: object, **arguments: Any) -> pa.Table:
         ({"defaults": {"price": 0.0}, "how": "inner"}, ArgumentError, "defaults.*how='inner'.*use how='left'"),
         ({"settings": SweepSettings(), "algorithm": "inl"}, ArgumentError, "settings.*inl"),
         ({"settings": {"wait_seconds": 1}, "algorithm": "sweep"}, ArgumentError, "settings.*SweepSettings"),
-        ({"settings": 5, "algorithm": "reference"}, ArgumentError, "settings"),
+        ({"settings": 5, "algorithm": "whole"}, ArgumentError, "settings"),
         ({"wait_seconds": 0}, ArgumentError, "wait_seconds=0 must be a positive number of seconds, or math.inf"),
         ({"wait_seconds": -1.5}, ArgumentError, "wait_seconds=-1.5"),
         ({"wait_seconds": float("nan")}, ArgumentError, "wait_seconds=nan"),

@@ -148,7 +148,7 @@ class TestJoins:
 
     @pytest.mark.parametrize("name", JOINS)
     def test_one_file_per_join(self, name: str) -> None:
-        home = {"reference": "whole", "sweep": "sweep.join"}.get(name, f"papers.{name}")
+        home = {"whole": "whole", "sweep": "sweep.join"}.get(name, f"papers.{name}")
         assert JOINS[name].__module__ == f"semistream.joins.{home}"
 
 

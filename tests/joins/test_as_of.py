@@ -25,7 +25,7 @@ from semistream.lookup.spec import HOWS, How
 from semistream.stores import MasterStore
 from tests.joins.conformance import TIMES, Question, check_join, conform, history_question, history_table, moments
 
-OURS = ("reference", "inl", "sweep")
+OURS = ("whole", "inl", "sweep")
 OTHERS = sorted(set(JOINS) - set(OURS))
 IN_ORDER = [name for name, kind in JOINS.items() if kind.keeps_order]
 MEMORY = ("least", "small", "large")
@@ -137,7 +137,7 @@ def test_the_key_is_named(tmp_path: Path) -> None:
     day = pa.array([10, 20], pa.date32())
     master = pa.table({"k": ["a", "a"], "valid_from": day, "valid_to": pa.nulls(2, pa.date32()), "v": [1, 2]})
     store = MasterStore.build(master, tmp_path / "store", key="k")
-    for name in ("reference", "sweep"):
+    for name in ("whole", "sweep"):
         for at, fails in ((15, False), (20, True)):
             batch = pa.record_batch({"s": ["a"], "sold": pa.array([at], pa.date32())})
             question = Question(store, master, batch.schema, [batch], {"s": "k"}, as_of=AsOf("sold"), multiple="error")

@@ -45,8 +45,8 @@ CASES = all_pairs(
         "memory": ("least", "small", "large"),
     }
 )
-OURS = ("reference", "inl", "sweep")
-QUICK = {"sweep": 1, "reference": 4, "inl": 4}  # one in so many cases; of the papers' joins one in twelve
+OURS = ("whole", "inl", "sweep")
+QUICK = {"sweep": 1, "whole": 4, "inl": 4}  # one in so many cases; of the papers' joins one in twelve
 RARE = {"paged": 1}  # of the quick cases one in so many, of other stores one in eight
 Stores = Callable[..., tuple[Store, pa.Table]]
 
@@ -140,7 +140,7 @@ def test_same_rows_in_order(
 
 
 HASHED = ("string", "text and NaN", "decimal 30,3")
-FEW = {"sweep": 1, "reference": 2, "inl": 2}  # one in so many; colliding keys are slow, all are compared with all
+FEW = {"sweep": 1, "whole": 2, "inl": 2}  # one in so many; colliding keys are slow, all are compared with all
 
 
 def hashed() -> list[Any]:
@@ -265,7 +265,7 @@ def test_predictions_are_sensible(stores: Stores, join: str, kind: str) -> None:
 def test_wrong_joins_are_caught(stores: Stores, kind: type[Join]) -> None:
     store, table = stores("paged", "text and NaN", "duplicates", "shuffled", 4)
     for stream in ("null keys", "duplicates", "some matched"):
-        check_join(JOINS["reference"], question(store, table, "text and NaN", stream, "left", "all columns"))
+        check_join(JOINS["whole"], question(store, table, "text and NaN", stream, "left", "all columns"))
     with pytest.raises(wrong_join.CAUGHT):  # noqa: PT012 - one of the streams shows it
         for stream in ("null keys", "duplicates", "some matched"):
             check_join(kind, question(store, table, "text and NaN", stream, "left", "all columns"))

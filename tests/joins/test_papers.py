@@ -102,7 +102,7 @@ def test_any_schedule_meets_every_page_once(store: MasterStore, load: ZipfWorklo
     join = made(store, load, "amesh", settings=AmeshSettings(schedule=lambda step: plan[step % 997]))
     rows = table_of(list(join.join(stream_of(load, 3_000))), join.plan.output)
     join.check()
-    right = made(store, load, "reference", "400%")
+    right = made(store, load, "whole", "400%")
     assert_same_rows(rows, table_of(list(right.join(stream_of(load, 3_000))), right.plan.output))
 
 
@@ -205,7 +205,7 @@ def test_every_join_says_what_it_is() -> None:
 )
 def test_an_abandoned_stream_leaves_nothing_behind(store: MasterStore, load: ZipfWorkload, name: str) -> None:
     """A caller stops in the middle; the same join then answers the next stream as if nothing had happened."""
-    join = made(store, load, name, "200%" if name == "reference" else "5%")
+    join = made(store, load, name, "200%" if name == "whole" else "5%")
     for turn in range(3):
         begun: Any = join.join(stream_of(load, 8_000, 1_000))
         for _ in range(1 + 2 * turn):
@@ -242,7 +242,7 @@ PROCESSES = PcsrjSettings(nodes=2, workers="processes")
 def test_nodes_as_processes_give_what_one_join_gives(store: MasterStore, load: ZipfWorkload) -> None:
     """Twice with the same processes, and once more after a stream was abandoned."""
     join = made(store, load, "pcsrj", settings=PROCESSES)
-    right = made(store, load, "reference", "400%")
+    right = made(store, load, "whole", "400%")
     for turn in range(3):
         if turn == 2:
             begun: Any = join.join(stream_of(load, 60_000))

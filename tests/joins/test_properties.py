@@ -74,7 +74,7 @@ def question_of(case: dict[str, Any], folder: str) -> Question:
     return Question(store, master, whole.schema, batches, {name: name for name in names}, case["how"])
 
 
-OURS = ("reference", "inl", "sweep")
+OURS = ("whole", "inl", "sweep")
 OTHERS = sorted(set(JOINS) - set(OURS))
 
 

@@ -43,7 +43,7 @@ REST = all_pairs(
         "memory": ("least", "small", "large"),
     }
 )
-QUICK = {"sweep": 1, "reference": 5, "inl": 5}  # one in so many combinations; of the papers' joins one in 23
+QUICK = {"sweep": 1, "whole": 5, "inl": 5}  # one in so many combinations; of the papers' joins one in 23
 
 
 @pytest.fixture(scope="module")

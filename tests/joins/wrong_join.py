@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import AccountingError, InvariantError
-from semistream.joins import ReferenceJoin
+from semistream.joins import WholeJoin
 from semistream.joins.contract import Join
 
 CAUGHT = (AssertionError, AccountingError, InvariantError)
 
 
-class LosesDuplicates(ReferenceJoin):
+class LosesDuplicates(WholeJoin):
     """Gives out only the first match of a stream row."""
 
     name = "loses duplicates"
@@ -31,7 +31,7 @@ class LosesDuplicates(ReferenceJoin):
             yield kept
 
 
-class LosesTheLastBatch(ReferenceJoin):
+class LosesTheLastBatch(WholeJoin):
     """Stops one batch of output too early."""
 
     name = "loses the last batch"
@@ -42,7 +42,7 @@ class LosesTheLastBatch(ReferenceJoin):
         yield from made[:-1]
 
 
-class TrustsTheHash(ReferenceJoin):
+class TrustsTheHash(WholeJoin):
     """Takes a collision for a match."""
 
     name = "trusts the hash"
@@ -59,7 +59,7 @@ class TrustsTheHash(ReferenceJoin):
             codec.same = codec_same  # type: ignore[method-assign]
 
 
-class DropsNaN(ReferenceJoin):
+class DropsNaN(WholeJoin):
     """Compares floats as the processor does, so that NaN finds nothing."""
 
     name = "drops NaN"
@@ -71,7 +71,7 @@ class DropsNaN(ReferenceJoin):
         yield from super()._join_piece(stream.set_column(at, "s1", hidden))
 
 
-class MatchesNull(ReferenceJoin):
+class MatchesNull(WholeJoin):
     """Takes NULL for the empty string."""
 
     name = "matches NULL"
@@ -81,7 +81,7 @@ class MatchesNull(ReferenceJoin):
         yield from super()._join_piece(stream.set_column(at, "s0", pc.fill_null(stream.column(at), "")))
 
 
-class Overruns(ReferenceJoin):
+class Overruns(WholeJoin):
     """Takes more memory than it was given."""
 
     name = "overruns its budget"
@@ -91,7 +91,7 @@ class Overruns(ReferenceJoin):
         self.stats.peak_bytes = self.budget.total + 1
 
 
-class Miscounts(ReferenceJoin):
+class Miscounts(WholeJoin):
     """Counts one matched row twice."""
 
     name = "miscounts"
@@ -101,7 +101,7 @@ class Miscounts(ReferenceJoin):
         self.stats.matched += 1
 
 
-class MiscountsBothSides(ReferenceJoin):
+class MiscountsBothSides(WholeJoin):
     """Counts a row that was never fed, in balance."""
 
     name = "counts a row that never came"

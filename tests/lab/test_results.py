@@ -39,6 +39,13 @@ def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
         Results.load(tmp_path)
 
 
+def test_the_former_name_of_a_join(tmp_path: Path) -> None:
+    results = written(tmp_path, [(core_cell("reference"), result(1e6))])
+    assert missing([core_cell("whole")], Results.load(tmp_path)) == []
+    assert [group.arm for group in grouped(Results.load(tmp_path).done)] == ["whole"]
+    assert len(results.lines) == 1
+
+
 def test_different_rows_are_found(tmp_path: Path) -> None:
     same = [
         (spark_cell("plain"), result(1e5)),

@@ -31,12 +31,16 @@ def test_core_grid(tmp_path: Path) -> None:
         "sweep": 6,
         "sweep_each": 4,
         "inl": 2,
-        "reference": 2,
+        "whole": 2,
         "duckdb_parquet": 8,
         "duckdb_table": 8,
         "build": 1,
     }
     assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_the_former_name_of_a_join(tmp_path: Path) -> None:
+    assert settings(tmp_path, "core", arms=("sweep", "reference")).arms == ("sweep", "whole")
 
 
 def test_spark_grid(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_rate_beyond_a_core(store: MasterStore, question: LookupPlan) -> None:
 
 
 def test_enough_memory_holds_the_master(store: MasterStore, question: LookupPlan) -> None:
-    assert expected(store, question, 10 * store.bytes, Profile()).choice.join.name == "reference"
+    assert expected(store, question, 10 * store.bytes, Profile()).choice.join.name == "whole"
     assert expected(store, question, store.bytes // 10, Profile()).choice.join.name == "sweep"
 
 

@@ -30,7 +30,7 @@ def test_figures_come_with_semistream(store: MasterStore, question: LookupPlan) 
 def test_calibrate_save_load(no_calibration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semistream.planner.pace._SECONDS", 0.01)  # what is measured does not matter here
     told: list[str] = []
-    some = ("reference", "hybrid", "sweep")
+    some = ("whole", "hybrid", "sweep")
     costs = calibrate(tmp_path, joins=some, rows=50_000, seconds=0.01, report=lambda what, *_: told.append(what))
     assert set(some) <= set(told)
     assert set(costs.joins) == set(some)

@@ -86,7 +86,7 @@ class TestAccounting:
         assert_same_rows(output.select(names), model_join(kept, master, "id", how))
         assert ("_weight" in output.column_names) == (strategy in ("sample_w", "cluster_sample"))
 
-    @pytest.mark.parametrize("algorithm", [name for name in JOINS if name != "reference"])
+    @pytest.mark.parametrize("algorithm", [name for name in JOINS if name != "whole"])
     def test_every_join(self, store: MasterStore, tmp_path: Path, algorithm: str) -> None:
         clock = Clock()
         batches = stream(3000)
@@ -113,7 +113,7 @@ class TestAccounting:
         clock = Clock()
         batches = stream(5000)
         shed = settings("keep_w", tmp_path / "shed", clock)
-        made = make_join(batches[0].schema, store, on="id", memory="16MB", algorithm="reference", shed=shed)
+        made = make_join(batches[0].schema, store, on="id", memory="16MB", algorithm="whole", shed=shed)
         output = at_half_rate(made, batches, clock)
         while made.front is not None and made.front.count == 0:
             next(output)
@@ -144,7 +144,7 @@ class TestAccounting:
 
         first = pa.schema({"id": pa.int64(), "n": pa.int64()})
         shed = settings("keep_w", tmp_path / "shed", clock, rate=None)
-        made = make_join(first, store, on="id", memory="64MB", how="semi", algorithm="reference", shed=shed)
+        made = make_join(first, store, on="id", memory="64MB", how="semi", algorithm="whole", shed=shed)
         for batch in made.join(polls()):
             clock.now += batch.num_rows / 400  # who reads the results takes 400 rows a second
         made.check()
@@ -158,7 +158,7 @@ class TestDurability:
         shed = settings("topw", tmp_path / "shed", clock)
         seen: set[int] = set()
         arrived = 0
-        for batch in join(every(1.0, batches, clock), store, on="id", algorithm="reference", memory="64MB", shed=shed):
+        for batch in join(every(1.0, batches, clock), store, on="id", algorithm="whole", memory="64MB", shed=shed):
             seen |= set(batch.column("n").to_pylist())
             arrived = max(arrived, 1000 * (max(seen) // 1000 + 1))
             later = {n for one in shed_rows(tmp_path / "shed") for n in one.column("n").to_pylist()}

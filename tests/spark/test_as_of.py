@@ -75,7 +75,7 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 @TRANSPORTS
-@pytest.mark.parametrize("algorithm", ["sweep", "reference"])
+@pytest.mark.parametrize("algorithm", ["sweep", "whole"])
 def test_as_sparks_range_join(compared: Any, algorithm: str, transport: Transport) -> None:
     """Also after a lookup without a moment, whose cached rows have no times."""
     left, store, expected = compared
@@ -88,7 +88,7 @@ def test_as_sparks_range_join(compared: Any, algorithm: str, transport: Transpor
 
 OTHERS = [
     pytest.param(name, marks=[pytest.mark.long] if turn % 6 else [])
-    for turn, name in enumerate(sorted(set(JOINS) - {"sweep", "reference"}))
+    for turn, name in enumerate(sorted(set(JOINS) - {"sweep", "whole"}))
 ]
 
 

@@ -172,7 +172,7 @@ def test_the_masters_key_under_its_own_name(spark: SparkSession, tmp_path: Path,
     assert_same_rows(result, expected)
 
 
-@pytest.mark.parametrize("algorithm", ["sweep", "reference"])
+@pytest.mark.parametrize("algorithm", ["sweep", "whole"])
 @pytest.mark.parametrize("transport", ["rows", "keys"])
 @pytest.mark.parametrize("copies", [1, 2], ids=["unique", "duplicates"])
 def test_suffix_for_a_name_on_both_sides(

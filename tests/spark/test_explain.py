@@ -20,12 +20,17 @@ def test_a_master_that_fits(spark: SparkSession, tmp_path: Path) -> None:
     store = build(tmp_path / "s")
     text = explain(frame(spark, keys(1)), store, on="id")
     assert f"enrich with {store.path} (version 1, 100 rows, " in text
-    assert "algorithm   reference: the columns needed take about " in text
+    assert "algorithm   whole: the columns needed take about " in text
     assert "the master is simply held whole" in text
     assert "transport   keys: the stream's other columns take about 8 bytes a row and stay in the JVM" in text
     assert "memory      256.0 MB in total a host for 2 tasks at once" in text
     assert "output      id, n, price, name" in text
     assert "no match    null; refresh every_batch" in text
+
+
+def test_the_former_name_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    text = explain(frame(spark, keys(1)), build(tmp_path / "s"), on="id", algorithm="reference")
+    assert "algorithm   whole: asked for" in text
 
 
 def test_a_master_that_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:

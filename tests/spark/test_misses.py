@@ -27,7 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
 
 
 @TRANSPORTS
-@pytest.mark.parametrize("algorithm", ["sweep", "reference"])
+@pytest.mark.parametrize("algorithm", ["sweep", "whole"])
 def test_null_drop_and_defaults(spark: SparkSession, store: MasterStore, transport: Transport, algorithm: str) -> None:
     df = frame(spark, keys(3, 4, 300, None))
     options: dict[str, Any] = {"on": "id", "transport": transport, "algorithm": algorithm, "memory": SMALL}
@@ -104,7 +104,7 @@ def test_min_match_rate(spark: SparkSession, store: MasterStore, transport: Tran
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["sweep", *(pytest.param(name, marks=pytest.mark.long) for name in ("reference", "inl"))]
+    "algorithm", ["sweep", *(pytest.param(name, marks=pytest.mark.long) for name in ("whole", "inl"))]
 )
 def test_small_batches_are_judged_together(
     spark: SparkSession, store: MasterStore, tmp_path: Path, algorithm: str

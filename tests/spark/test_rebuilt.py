@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EACH = pytest.mark.parametrize(
     "algorithm, transport",
-    [("sweep", "rows"), ("sweep", "keys"), ("reference", "rows"), ("reference", "keys"), ("inl", "rows")],
+    [("sweep", "rows"), ("sweep", "keys"), ("whole", "rows"), ("whole", "keys"), ("inl", "rows")],
 )
 
 

@@ -279,7 +279,7 @@ def test_the_directory_stays_the_same_when_the_cache_fills_it(
     assert joined(op, keys(*range(ROWS)))[1].hits == ROWS
 
 
-@pytest.mark.parametrize("algorithm", ["sweep", "reference", "inl"])
+@pytest.mark.parametrize("algorithm", ["sweep", "whole", "inl"])
 def test_peak_within_the_budget(operator: Make, store: MasterStore, application: str, algorithm: str) -> None:
     op = operator(store, application, algorithm=algorithm, memory=300_000)
     _, stats = joined(op, keys(*(list(range(ROWS)) * 20)))

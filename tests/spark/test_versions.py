@@ -45,7 +45,7 @@ def raise_prices(store: MasterStore, count: int = 3, mark: float = 0.5) -> Maste
 
 
 class TestRefresh:
-    @pytest.mark.parametrize("algorithm", ["sweep", "reference"])
+    @pytest.mark.parametrize("algorithm", ["sweep", "whole"])
     @TRANSPORTS
     def test_every_batch(self, spark: SparkSession, tmp_path: Path, transport: Transport, algorithm: str) -> None:
         store = build(tmp_path / "s")

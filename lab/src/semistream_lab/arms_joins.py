@@ -42,7 +42,7 @@ PAPER_VARIANTS: dict[str, tuple[str, Any]] = {
     "sscj_half": ("sscj", SscjSettings(cache_share=0.5)),
     "sweep_patient": ("sweep", SweepSettings(wait_seconds=60.0)),
 }
-ARMS = tuple(dict.fromkeys([*(name for name in JOINS if name != "reference"), *VARIANTS]))
+ARMS = tuple(dict.fromkeys([*(name for name in JOINS if name != "whole"), *VARIANTS]))
 MOST_HELD = 26_000_000  # stream rows that are made before the run; more are made as it goes on
 _CHECKED = 2_000
 _CHECKED_AT = 10**9

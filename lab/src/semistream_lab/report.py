@@ -19,7 +19,7 @@ from semistream_lab.results import Group, Result, Results, cell_of, disagreement
 from semistream_lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
 
 OURS = ("semistream", "sweep")
-BOUNDS = ("source", "passthrough", "reference")
+BOUNDS = ("source", "passthrough", "whole")
 _BUSY = 1.5  # load a core: our own runs, one after the other, stay below it
 Column = tuple[str, Callable[[Group], str]]
 
@@ -190,7 +190,7 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
 def name_of(group: Group) -> str:
     """The arm as a table names it."""
     params = group.params
-    extra = [params["memory"]] if params.get("memory") and group.arm != "reference" else []
+    extra = [params["memory"]] if params.get("memory") and group.arm != "whole" else []
     extra += [f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}"] if params.get("threads") else []
     extra += ["O_DIRECT"] if params.get("direct") else []
     return ", ".join([group.arm.replace("_", " "), *extra])

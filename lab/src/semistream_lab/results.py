@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from semistream.joins import FORMER_NAMES
 from semistream_lab.cells import PLACE, Cell
 from semistream_lab.errors import BenchmarkError
 
@@ -41,7 +42,8 @@ class Results:
         lines = []
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
             try:
-                lines.append(json.loads(text))
+                line = json.loads(text)
+                lines.append(line | {"arm": FORMER_NAMES.get(line["arm"], line["arm"])})
             except ValueError as error:
                 if not text.endswith("}"):
                     continue

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from semistream.errors import choose
+from semistream.joins import FORMER_NAMES
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
 from semistream_lab.environment import environment
@@ -25,9 +26,9 @@ from semistream_lab.grid_joins import Grid
 from semistream_lab.results import Results, cell_of, check_agreement
 from semistream_lab.targets import NATIVE
 
-CORE_ARMS = ("sweep", "sweep_each", "inl", "reference", "duckdb_parquet", "duckdb_table", "build")
+CORE_ARMS = ("sweep", "sweep_each", "inl", "whole", "duckdb_parquet", "duckdb_table", "build")
 SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
-WHOLE = "200%"  # what `reference` gets: the master and room to load it
+WHOLE = "200%"  # what `whole` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 GRIDS: dict[str, Grid] = {
@@ -89,10 +90,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         known = arms_of(self.suite)
-        if not self.arms:
-            object.__setattr__(self, "arms", known)
-        for arm in self.arms:
-            choose("arms", arm, known)
+        arms = tuple(choose("arms", FORMER_NAMES.get(arm, arm), known) for arm in self.arms)
+        object.__setattr__(self, "arms", arms or known)
         for stream in self.streams:
             choose("streams", stream, ("narrow", "wide"))
         enriched(self.columns)
@@ -178,8 +177,8 @@ def _core_places(settings: Settings) -> Iterator[Place]:
                     place += [(arm, {**common, "memory": memory, "direct": direct}) for direct in ways]
                 elif arm.startswith("duckdb"):
                     place += [(arm, {**common, "memory": memory, "threads": threads}) for threads in (1, 2)]
-                elif number == 0 and arm in ("inl", "reference"):  # more or less memory changes nothing for them
-                    place.append((arm, {**common, "memory": WHOLE if arm == "reference" else memory}))
+                elif number == 0 and arm in ("inl", "whole"):  # more or less memory changes nothing for them
+                    place.append((arm, {**common, "memory": WHOLE if arm == "whole" else memory}))
             if place:
                 yield place
     if "build" in settings.arms:

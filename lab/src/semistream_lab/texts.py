@@ -12,7 +12,7 @@ ARMS = {
     "sweep_each": "the same, but every batch is answered whole before the next one comes",
     "sweep": "semistream's join, embedded: hot rows cached, the others by planned sweeps over the pages",
     "inl": "one indexed lookup a row: the papers' baseline",
-    "reference": "the whole master in memory, whatever the budget: for orientation",
+    "whole": "the whole master in memory, whatever the budget: for orientation",
     "duckdb_parquet": "DuckDB, each batch joined by SQL with the master's Parquet files in key order",
     "duckdb_table": "DuckDB, each batch joined with its own table with a primary key",
     "build": "a store built from Parquet files in random order",

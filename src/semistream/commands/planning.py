@@ -10,7 +10,7 @@ import typer
 from semistream.commands.command_line import Commands
 from semistream.commands.options import listed
 from semistream.commands.terminal import progress_bars, show_table
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,18 +59,16 @@ def calibrate(
 
     [cyan]semistream calibrate --joins sweep[/]
     """
-    from semistream.joins import JOINS
+    from semistream.joins import JOINS, choose_join
     from semistream.planner.calibration import calibrate as run
     from semistream.planner.machine import calibration_path
     from semistream.planner.rates import current_costs
 
-    known, chosen = tuple(JOINS), listed(joins)
-    for name in chosen:
-        choose("--joins", name, known)
+    chosen = tuple(choose_join("--joins", name) for name in listed(joins))
     before = current_costs() if chosen else None
     with progress_bars() as progress:
         costs = run(
-            directory, joins=chosen or known, report=lambda _, done, total: progress("calibrating", done, total)
+            directory, joins=chosen or tuple(JOINS), report=lambda _, done, total: progress("calibrating", done, total)
         )
     if before is not None:
         costs = costs.completed_by(before)

@@ -1,5 +1,6 @@
 """The joins, by name. A new algorithm is one file and one line here."""
 
+from semistream.errors import choose
 from semistream.joins.contract import Join
 from semistream.joins.papers.amesh import AMeshJoin
 from semistream.joins.papers.derakhshan import DerakhshanJoin
@@ -17,10 +18,10 @@ from semistream.joins.papers.ssij import SemiStreamIndexJoin
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridJoin
 from semistream.joins.papers.xhybrid import XHybridJoin
 from semistream.joins.sweep.join import SweepJoin
-from semistream.joins.whole import ReferenceJoin
+from semistream.joins.whole import WholeJoin
 
 _ALL: tuple[type[Join], ...] = (
-    ReferenceJoin,
+    WholeJoin,
     IndexNestedLoopJoin,
     DerakhshanJoin,
     MeshJoin,
@@ -39,5 +40,18 @@ _ALL: tuple[type[Join], ...] = (
     SweepJoin,
 )
 JOINS: dict[str, type[Join]] = {join.name: join for join in _ALL}
+FORMER_NAMES = {"reference": "whole"}  # in files that users have, and accepted wherever a join is named
+ReferenceJoin = WholeJoin
 
-__all__ = ["JOINS", "IndexNestedLoopJoin", "ReferenceJoin", "SweepJoin"]
+
+def choose_join(argument: str, name: object, *others: str) -> str:
+    """As `choose`, among the joins and ``others``; a former name becomes the present one.
+
+    >>> choose_join("algorithm", "reference", "auto")
+    'whole'
+    """
+    present = FORMER_NAMES.get(name, name) if isinstance(name, str) else name
+    return choose(argument, present, (*others, *JOINS))
+
+
+__all__ = ["FORMER_NAMES", "JOINS", "IndexNestedLoopJoin", "ReferenceJoin", "SweepJoin", "WholeJoin", "choose_join"]

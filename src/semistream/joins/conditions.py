@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins.groups import product_of_groups
+from semistream.joins.matching import Indices
 
-Indices = npt.NDArray[np.int64]
 Pairs = Iterator[tuple[Indices, Indices]]
 _COMPARISONS = ("<", "<=", ">", ">=")
 _CELLS = 1 << 20  # comparisons made at a time

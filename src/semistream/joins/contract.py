@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import pyarrow as pa
@@ -58,14 +58,14 @@ class Join(ABC):
     keeps_order: ClassVar[bool] = False
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        if settings is not None and (self.settings_type is None or not isinstance(settings, self.settings_type)):
-            takes = f"a {self.settings_type.__name__}" if self.settings_type else "none"
-            raise ArgumentError(f"settings={settings!r} do not suit algorithm {self.name!r}, which takes {takes}")
+        chosen = self.settings_of(settings)
         check_abilities(f"algorithm={self.name!r}", self.needs, store)
         self.store = store
         self.facts = store.facts
         self.plan = plan
         self.budget = budget
+        self.scenario = Scenario(store.facts, plan, budget.total, settings=chosen)
+        self.unmatched_sample: list[object] = []  # a few keys that found no match, for messages
         self.stats = Stats(master_version=store.version)
         self.front: Front | None = None
 
@@ -104,7 +104,6 @@ class Join(ABC):
         """The smallest budget this algorithm works in, for one row at a time."""
 
     @classmethod
-    @abstractmethod
     def predict(
         cls,
         facts: StoreFacts,
@@ -113,12 +112,24 @@ class Join(ABC):
         profile: Profile,
         settings: JoinSettings | None = None,
     ) -> Prediction:
-        """The cost model: hits and tuples per read on such a stream, and the division of the budget."""
+        """The cost model's answer: hits and tuples per read on such a stream, and the division of the budget."""
+        return cls.model(Scenario(facts, plan, memory_bytes, profile, cls.settings_of(settings)))
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match, for messages."""
-        return []
+    @classmethod
+    @abstractmethod
+    def model(cls, scenario: Scenario) -> Prediction:
+        """The cost model; see `predict`."""
+
+    @classmethod
+    def settings_of(cls, settings: JoinSettings | None) -> JoinSettings:
+        """The settings that were given, if they are this join's, or the defaults."""
+        kind = cls.settings_type
+        if settings is None:
+            return JoinSettings() if kind is None else kind()
+        if kind is None or not isinstance(settings, kind):
+            takes = f"a {kind.__name__}" if kind else "none"
+            raise ArgumentError(f"settings={settings!r} do not suit algorithm {cls.name!r}, which takes {takes}")
+        return settings
 
     def check(self) -> None:
         """Raise when an invariant does not hold; after every run in tests."""
@@ -138,6 +149,17 @@ class Profile:
 
     skew: float = 1.0
     ranked: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a cost model is asked about, and by what a join divides its budget."""
+
+    facts: StoreFacts
+    plan: LookupPlan
+    memory_bytes: int
+    profile: Profile = field(default_factory=Profile)
+    settings: JoinSettings = field(default_factory=JoinSettings)
 
 
 @dataclass(frozen=True)

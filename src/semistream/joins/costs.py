@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cached_property
 
 from semistream.joins.contract import Prediction, Profile
 from semistream.joins.popularity import Floats, Popularity
@@ -30,16 +29,27 @@ class Master:
     partition_pages: int
     partitions: int
     request_pages: int  # of the longest request
+    profile: Profile
 
     @staticmethod
-    def of(facts: StoreFacts, buffer: int, part: float = 1.0) -> Master:
+    def of(facts: StoreFacts, buffer: int, part: float = 1.0, profile: Profile | None = None) -> Master:
         """R as a store holds it, or a part of it, read ``buffer`` bytes at a time."""
         keys = max(1, int(facts.keys * part))
         pages = max(1, int(facts.pages * part))
         run = max(1, min(pages, buffer // facts.page_bytes))
         rows_per_page = facts.rows / max(1, facts.pages)
         longest = max(1, facts.longest_request // facts.page_bytes)
-        return Master(keys, max(1.0, facts.rows * part / keys), rows_per_page, pages, run, -(-pages // run), longest)
+        rows_per_key = max(1.0, facts.rows * part / keys)
+        return Master(keys, rows_per_key, rows_per_page, pages, run, -(-pages // run), longest, profile or Profile())
+
+    @cached_property
+    def popularity(self) -> Popularity:
+        """How often its keys come."""
+        return Popularity(self.keys, self.profile.skew)
+
+    def partition_shares(self) -> Floats:
+        """The share of the stream that falls on each partition."""
+        return self.popularity.partitions(self.partitions, ranked=self.profile.ranked)
 
 
 def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
@@ -63,20 +73,16 @@ def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
     return max(1.0, 1 / float((p / (1 + p * low)).sum())), low
 
 
-def behind_cache(
-    slots: float, cached: float, master: Master, popularity: Popularity, *, ranked: bool
-) -> tuple[float, float, float]:
-    """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses a read, span in arrivals)."""
+def behind_cache(slots: float, cached: float, master: Master) -> tuple[float, float, float]:
+    """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses per read, span in arrivals)."""
+    popularity = master.popularity
     hits = popularity.head(cached) if cached < popularity.keys else 1.0
     if hits >= 1 - 1e-9:
         return 1.0, math.inf, math.inf
-    misses, span = queue_reads(slots, popularity.without(cached).partitions(master.partitions, ranked=ranked))
+    misses, span = queue_reads(
+        slots, popularity.without(cached).partitions(master.partitions, ranked=master.profile.ranked)
+    )
     return hits, misses, span / (1 - hits)
-
-
-def by_inequality(least: float, most: float, popularity: Popularity) -> float:
-    """How many keys come more often than ``least`` allows, up to ``most``: MOIJ's choice."""
-    return min(most, popularity.above(least))
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,11 @@ def swept(keys: float, master: Master, gap_pages: int) -> Swept:
     return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
 
 
-def prediction(
-    hits: float, misses: float, master: Master, parts: dict[str, int], profile: Profile, piece_rows: int
-) -> Prediction:
+def prediction(hits: float, misses: float, master: Master, parts: dict[str, int], piece_rows: int) -> Prediction:
     """Counts of a join that reads a partition for ``misses`` tuples."""
     requests = max(1, math.ceil(master.partition_pages / master.request_pages))
     tuples = misses / max(1e-9, 1 - hits) / requests
-    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {profile.skew:g}"
+    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {master.profile.skew:g}"
     return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
 
 
@@ -135,10 +139,3 @@ def settled(step: Callable[[float], float], start: float) -> float:
         if abs(value - before) <= 1e-4 * abs(value):
             break
     return float(value)
-
-
-def block_shares(shares: Floats, kept: float) -> tuple[float, Floats]:
-    """The blocks that are asked for most stay in memory: their share of the stream, and the shares of the others."""
-    ordered = np.sort(shares)[::-1]
-    count = min(len(ordered), int(kept))
-    return float(ordered[:count].sum()), ordered[count:]

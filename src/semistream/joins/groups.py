@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
-Indices = npt.NDArray[np.int64]
+Value = TypeVar("Value", np.int64, np.uint64)
 
 
 class Waiting:
@@ -34,9 +36,7 @@ class Waiting:
         """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces."""
         if len(index) == 0:
             return
-        first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
-        groups = index[first]
-        last = np.append(first[1:], len(index))
+        groups, first, last = groups_of(index)
         if output.sure and not output.wants_rows:
             self._mark(groups)
             return
@@ -52,8 +52,21 @@ class Waiting:
 
     def _mark(self, groups: Indices) -> None:
         sizes = self.starts[groups + 1] - self.starts[groups]
-        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        self.matched[self.order[np.repeat(self.starts[groups], sizes) + within]] = True
+        self.matched[self.order[members(self.starts[groups], sizes)]] = True
+
+
+def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:
+    """The distinct ones of ascending values, and where each begins and ends."""
+    new = np.ones(len(values), np.bool_)
+    new[1:] = values[1:] != values[:-1]
+    first = np.flatnonzero(new)
+    return values[first], first, np.append(first[1:], len(values))[: len(first)]
+
+
+def members(first: Indices, sizes: Indices) -> Indices:
+    """The positions first[i], …, first[i] + sizes[i] - 1 of every group i."""
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(first, sizes) + within
 
 
 def product_of_groups(

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import FanOutError
+from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
 
 Indices = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def matching(

@@ -9,13 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import InvariantError
-from semistream.joins.matching import matching
+from semistream.joins.matching import Indices, matching
 from semistream.keys import Codes
 from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
 from semistream.rows import Addresses, RowLayout
 from semistream.stats import Stats
 
-Indices = npt.NDArray[np.int64]
 MOST_ROWS = 1 << 16
 
 
@@ -37,6 +36,12 @@ class Output:
         self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
         self.unmatched_sample: list[object] = []
 
+    def of_layout(self, layout: RowLayout) -> Output:
+        """The same for rows of another layout; both share one sample of unmatched keys."""
+        other = Output(self.plan, layout, self.stats, self.most_rows)
+        other.unmatched_sample = self.unmatched_sample
+        return other
+
     def pairs(self, stream: pa.RecordBatch, left: Indices | None, codes: Codes, rows: Addresses) -> pa.RecordBatch:
         """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
         if not self.wants_rows:  # a semi or anti join has no columns to add, so that pairs would look like its rows
@@ -50,6 +55,14 @@ class Output:
             added.append(status_column(~absent))
         self.stats.rows_out += len(rows)
         return pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+
+    def bounded_pairs(
+        self, stream: pa.RecordBatch, left: Indices, codes: Codes, rows: Addresses
+    ) -> Iterator[pa.RecordBatch]:
+        """As `pairs`, in pieces; ``codes`` are those of all stream rows."""
+        for start in range(0, len(left), self.most_rows):
+            some = left[start : start + self.most_rows]
+            yield self.pairs(stream, some, codes[some], rows[start : start + self.most_rows])
 
     def _decode(self, codes: Codes, rows: Addresses) -> pa.Array:
         keys = self.plan.codec.decode(codes)
@@ -70,6 +83,13 @@ class Output:
         self.count(stream, matched)
         yield from self.rest(stream, matched)
 
+    def all_left(self, matched: npt.NDArray[np.bool_]) -> bool:
+        """Have all of these stream rows left with their matches? Then they are counted, and need not be settled."""
+        if not self.wants_rows or not matched.all():
+            return False
+        self.stats.matched += len(matched)
+        return True
+
     def count(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> None:
         """All of these stream rows are decided now."""
         hits = int(matched.sum())
@@ -81,28 +101,19 @@ class Output:
     def rest(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """What ``how`` wants beside the pairs."""
         how = self.plan.how
-        if how == "semi":
-            yield from self._plain(stream, np.flatnonzero(matched))
-        elif how == "anti":
-            yield from self._plain(stream, np.flatnonzero(~matched))
-        elif how == "left" and not matched.all():
-            yield from self._unmatched(stream, np.flatnonzero(~matched))
-
-    def _plain(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
+        if how == "inner":
+            return
+        left = np.flatnonzero(matched if how == "semi" else ~matched)
         for start in range(0, len(left), self.most_rows):
-            some = left[start : start + self.most_rows]
-            self.stats.rows_out += len(some)
-            yield stream.take(pa.array(some))
+            rows = stream.take(pa.array(left[start : start + self.most_rows]))
+            self.stats.rows_out += rows.num_rows
+            yield self._without_match(rows) if how == "left" else rows
 
-    def _unmatched(self, stream: pa.RecordBatch, left: Indices) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(left), self.most_rows):
-            some = left[start : start + self.most_rows]
-            taken = [column.take(pa.array(some)) for column in stream.columns]
-            added = [self._default(name, len(some)) for name in self.plan.names]
-            if self.plan.status is not None:
-                added.append(status_column(np.zeros(len(some), np.bool_)))
-            self.stats.rows_out += len(some)
-            yield pa.RecordBatch.from_arrays([*taken, *added], schema=self.plan.output)
+    def _without_match(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        added = [self._default(name, rows.num_rows) for name in self.plan.names]
+        if self.plan.status is not None:
+            added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
+        return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=self.plan.output)
 
     def _filled(self, name: str, column: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
         value = self.plan.defaults.get(name)

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import MemoryBudgetError
-from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
-from semistream.joins.matching import Indices, Mask, matching
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
+from semistream.joins.matching import Indices, matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
+from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import Store, StoreFacts
@@ -28,10 +29,10 @@ Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 _CODE = "\0code"  # no column of a master is called so
 
 
-class ReferenceJoin(Join):
+class WholeJoin(Join):
     """The whole master in memory, looked up by binary search."""
 
-    name = "reference"
+    name = "whole"
     idea = "the whole master in memory"
 
     def __init__(
@@ -48,7 +49,7 @@ class ReferenceJoin(Join):
         need = self.least_bytes(store.facts, plan)
         if need > budget.total:
             raise MemoryBudgetError(
-                f"algorithm='reference' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
+                f"algorithm='whole' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
                 "give more memory or use algorithm='sweep'"
             )
         self.table = hold(self._load) if hold else self._load()
@@ -57,7 +58,6 @@ class ReferenceJoin(Join):
         self.stats.cached_rows = self.table.num_rows
         self.stats.cached_bytes = self.table.nbytes
         self.stats.peak_bytes = self.budget.peak
-        self._sample: list[object] = []
 
     def _load(self) -> pa.Table:
         columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
@@ -103,9 +103,10 @@ class ReferenceJoin(Join):
             start = end
         stats.matched += int(matched.sum())
         stats.unmatched += int((~matched).sum())
-        if len(self._sample) < 5 and not matched.all():
-            keys = [stream.column(n).take(pa.array(np.flatnonzero(~matched)[:5])).to_pylist() for n in plan.asked]
-            self._sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
+        if len(self.unmatched_sample) < 5 and not matched.all():
+            missing = pa.array(np.flatnonzero(~matched)[: 5 - len(self.unmatched_sample)])
+            keys = [stream.column(name).take(missing).to_pylist() for name in plan.asked]
+            self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
         yield from self._without_match(stream, matched)
 
     def _pairs(
@@ -150,11 +151,6 @@ class ReferenceJoin(Join):
             rows = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=plan.output)
         yield rows
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return self._sample[:5]
-
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
@@ -164,14 +160,7 @@ class ReferenceJoin(Join):
         return int(1.1 * facts.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `Join.predict`."""
-        del memory_bytes, profile, settings
-        return Prediction(1.0, math.inf, 1.0, {"table": cls.least_bytes(facts, plan)}, "no reads after loading")
+    def model(cls, scenario: Scenario) -> Prediction:
+        """See `Join.model`."""
+        parts = {"table": cls.least_bytes(scenario.facts, scenario.plan)}
+        return Prediction(1.0, math.inf, 1.0, parts, "no reads after loading")

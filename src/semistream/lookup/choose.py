@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError, choose
-from semistream.joins import JOINS
+from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError
+from semistream.joins import JOINS, choose_join
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import Costs, current_costs, default_costs
@@ -18,7 +18,7 @@ from semistream.stores.contract import Store
 # Left to those who ask for them: inl and pcsrj have other joins' work to do, partition lets rows wait without end.
 CANDIDATES = tuple(name for name in JOINS if name not in ("inl", "pcsrj", "partition"))
 # `sweep` keeps its cache between the tasks of Spark, the papers' joins do not.
-SPARK_CANDIDATES = ("reference", "sweep")
+SPARK_CANDIDATES = ("whole", "sweep")
 _ADVANTAGE = 1.25  # another join must promise so much more than `sweep`: models err
 
 
@@ -62,7 +62,7 @@ def choose_algorithm(
 
     ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
     """
-    choose("algorithm", algorithm, ("auto", *JOINS))
+    algorithm = choose_join("algorithm", algorithm, "auto")
     able = [name for name, kind in JOINS.items() if _suits(kind, plan)]
     if algorithm not in ("auto", *able):
         what = "join on a condition" if plan.condition is not None else "keep the stream's order"
@@ -75,13 +75,13 @@ def choose_algorithm(
 
     if algorithm != "auto":
         kind = JOINS[algorithm]
-        _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "reference" else copies)
+        _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "whole" else copies)
         return choice(algorithm, "asked for")
-    whole = JOINS["reference"].least_bytes(store.facts, plan)
-    if "reference" in able and whole <= memory_bytes // 2:
+    whole = JOINS["whole"].least_bytes(store.facts, plan)
+    if "whole" in able and whole <= memory_bytes // 2:
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
-        return choice("reference", reason)
-    names = [name for name in candidates if name in able and name != "reference"] or able[:1]
+        return choice("whole", reason)
+    names = [name for name in candidates if name in able and name != "whole"] or able[:1]
     usual = "sweep" if "sweep" in names else names[0]
     _check_memory(JOINS[usual], store, plan, memory_bytes, copies)
     fitting = [name for name in names if JOINS[name].least_bytes(store.facts, plan) * copies <= memory_bytes]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins import JOINS
+from semistream.joins import JOINS, choose_join
 from semistream.joins.contract import Profile
 from semistream.joins.output import Output
 from semistream.joins.papers.stream_table import StreamTable
@@ -60,6 +60,7 @@ def calibrate(
     report: Report = lambda *_: None,
 ) -> Costs:
     """Measure everything, in about twenty minutes. Stores are made in ``directory``, a temporary one if none."""
+    joins = [choose_join("joins", name) for name in joins]
     with tempfile.TemporaryDirectory(dir=directory, prefix="semistream-calibration-") as place:
         report("making stores", 0, len(joins) + 2)
         stores = {
@@ -99,7 +100,7 @@ def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float
     for part, store in stores.items():
         load = ZipfWorkload(store.rows, skew=skew)
         plan = bind(LookupSpec(on="key", columns=_COLUMNS), load.stream(0, 1).schema, store)
-        for share in _PARTS[part] if name != "reference" else (2.0,):
+        for share in _PARTS[part] if name != "whole" else (2.0,):
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store.facts, plan) > budget.total:
                 continue

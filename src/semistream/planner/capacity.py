@@ -57,7 +57,7 @@ def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, 
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")
     costs = costs or current_costs()
     low = JOINS["sweep"].least_bytes(store.facts, plan)
-    high = 2 * JOINS["reference"].least_bytes(store.facts, plan) + low
+    high = 2 * JOINS["whole"].least_bytes(store.facts, plan) + low
     most = expected(store, plan, high, profile, costs)
     if most.rows_per_second < rate:
         cores = int(np.ceil(rate / most.rows_per_second))

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.errors import CalibrationError
+from semistream.joins import FORMER_NAMES
 from semistream.joins.contract import Prediction
 from semistream.planner.machine import calibration_path, fingerprint
 from semistream.stores.contract import StoreFacts
@@ -117,7 +118,7 @@ def _read(text: str, name: str) -> Costs:
         numbers = json.loads(text)
         if numbers.pop("format") != _FORMAT:
             raise CalibrationError(f"{name} is of another version of semistream; run 'semistream calibrate' again")
-        joins = {join: Terms(**terms) for join, terms in numbers.pop("joins").items()}
+        joins = {FORMER_NAMES.get(name, name): Terms(**terms) for name, terms in numbers.pop("joins").items()}
         return Costs(joins=joins, **numbers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CalibrationError(

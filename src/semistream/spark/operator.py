@@ -21,7 +21,7 @@ from semistream.joins.contract import Join
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.joins.whole import ReferenceJoin
+from semistream.joins.whole import WholeJoin
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.run import open_store
 from semistream.lookup.spec import How
@@ -123,7 +123,7 @@ class Task:
         stats.check(f"enrich with {self.operator.store}")
         self._check_misses(stats)
         self._check_match_rate(stats)
-        if not isinstance(self.join, ReferenceJoin):  # whose table is shared by all tasks
+        if not isinstance(self.join, WholeJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= self.operator.tasks
         if self.operator.shed is not None:
             stats.peak_bytes += self.operator.shed.bytes
@@ -209,7 +209,7 @@ def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, am
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
             yield Task(operator, store, join, here, cache)
-        elif operator.algorithm == "reference":
+        elif operator.algorithm == "whole":
             yield Task(operator, store, _whole_master(operator, store, plan, here), here)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
@@ -248,10 +248,10 @@ def _shared_cache(
     return cache, division
 
 
-def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> ReferenceJoin:
+def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> WholeJoin:
     """The join whose table all tasks of this host share: the first task of a version loads it."""
 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:
         return shared_table(here, operator.identity, store.manifest.identity, load)
 
-    return ReferenceJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
+    return WholeJoin(store, plan, Budget(operator.memory_bytes), hold=hold)

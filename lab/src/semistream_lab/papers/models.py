@@ -37,7 +37,7 @@ def tuned_model(cell: Cell, data: BenchData, result: dict[str, Any]) -> dict[str
     setting = Setting.of(cell, store, stream, "key", enriched(cell.params["columns"]))
     join = setting.join(Budget(cell.params["memory"], whole=store.bytes))
     a_page = store.rows / store.pages
-    pinned_pages = join.budget.parts["pinned"] // store.page_bytes // 2
+    pinned_pages = join.budget.parts["pinned part"] // store.page_bytes // 2
     said = tuned_tuples_per_read(
         join.table.capacity, pinned_pages * a_page, join.partitions.buffer_pages * a_page, store.rows
     )

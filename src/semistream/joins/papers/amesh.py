@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError
-from semistream.joins.contract import JoinSettings, Prediction, Profile
+from semistream.joins.contract import JoinSettings, Prediction, Scenario
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Shares, Source, WaitingJoin
 from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 Schedule = Callable[[int], tuple[int, int]]
 
@@ -50,13 +50,18 @@ class AMeshJoin(ScanJoin):
     settings_type = AmeshSettings
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        pages = self.shares(store.facts, plan, budget.total).buffer // store.facts.page_bytes
-        super().__init__(store, plan, budget, settings, Demand(in_buffer=max(1, pages)))
+        super().__init__(store, plan, budget, settings)
         self.settings = AmeshSettings.of(settings)
         self.b = max(1, min(len(self.partitions), self.partitions.buffer_pages))
         self.w = max(1, self.table.capacity * self.b // self.chunks)
         self.pages_done = 0
         self.packets: deque[tuple[Slots, int]] = deque()  # slots, and the pages done before the packet came
+
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """As MESHJOIN; every page is a chunk."""
+        shares = super().divide(scenario)
+        return replace(shares, in_buffer=max(1, shares.buffer // scenario.facts.page_bytes))
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
         while not (source.ended and self.table.tuples == 0):
@@ -97,16 +102,9 @@ class AMeshJoin(ScanJoin):
         WaitingJoin.check(self)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def model(cls, scenario: Scenario, part: float = 1.0) -> Prediction:
         """As MESHJOIN; a packet that has met all of R within a read cuts it in two."""
-        said = super().predict(facts, plan, memory_bytes, profile, settings)
-        if facts.pages % said.pages_per_read == 0:
+        said = super().model(scenario, part)
+        if scenario.facts.pages % said.pages_per_read == 0:
             return said
         return replace(said, tuples_per_read=said.tuples_per_read / 2, pages_per_read=said.pages_per_read / 2)

@@ -8,7 +8,7 @@ is forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import JoinSettings, Profile
-from semistream.joins.costs import Master, block_shares
-from semistream.joins.groups import Indices, product_of_groups
-from semistream.joins.papers.meeting import groups_of
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master
+from semistream.joins.groups import groups_of, product_of_groups
+from semistream.joins.matching import Indices
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
-from semistream.joins.popularity import Floats, Popularity
-from semistream.keys import Codes
+from semistream.joins.papers.waiting_join import Shares, WaitingJoin
+from semistream.joins.popularity import Floats
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import Store, StoreFacts
@@ -33,11 +33,6 @@ from semistream.stores.fetching import copy_rows
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
 _HALVE_EVERY = 20  # arrivals a block
 _COUNT_BYTES = 20  # of a block, for the numbers of those that ask for it and wait for it
-
-
-def _limit(shares: Shares) -> int:
-    """Bytes for blocks in memory."""
-    return int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,8 @@ class BlockJoin(QueueJoin):
     buffer_share = 0.005
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        shares = self.shares(store.facts, plan, budget.total)
-        self._limit = _limit(shares)
-        counts = _COUNT_BYTES * (Master.of(store.facts, shares.buffer).partitions + 1)
-        super().__init__(store, plan, budget, settings, Demand(reserved={"blocks": self._limit, "counts": counts}))
+        super().__init__(store, plan, budget, settings)
+        self._limit = self._block_bytes(self.shares)
         self.blocks: dict[int, Block] = {}
         self.block_bytes = 0
         self.asked = np.zeros(len(self.partitions) + 1, np.int64)  # arrivals by block; the last place is for no block
@@ -81,29 +74,25 @@ class BlockJoin(QueueJoin):
         result[order] = found
         return result
 
-    @classmethod
-    def blocks_in_memory(
-        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile
-    ) -> tuple[Shares, Master, int, float, Floats]:
-        """For the cost models: shares, R, slots, the hits of blocks in memory and the shares of all other blocks."""
-        shares = cls.shares(facts, plan, memory_bytes)
-        master = Master.of(facts, shares.buffer)
-        limit = _limit(shares)
-        slots = shares.slots(limit + _COUNT_BYTES * (master.partitions + 1))
-        size = master.partition_pages * master.rows_per_page * (facts.row_bytes + 40) + 512
-        of = Popularity(master.keys, profile.skew).partitions(master.partitions, ranked=profile.ranked)
-        hits, others = block_shares(of, limit / size)
-        return shares, master, slots, hits, others
-
     @staticmethod
-    def parts_of(facts: StoreFacts, shares: Shares, slots: int) -> dict[str, int]:
-        """The parts of the budget, by name."""
-        return {
-            "index": facts.index_bytes,
-            "disk buffer": shares.buffer,
-            "blocks": max(0, shares.free - (slots - 1) * shares.slot),
-            "stream table": slots * shares.slot,
-        }
+    def _block_bytes(shares: Shares) -> int:
+        """Bytes for blocks in memory."""
+        return int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
+
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """As every waiting join; blocks in memory have their share, and every block is counted."""
+        shares = super().divide(scenario)
+        counts = _COUNT_BYTES * (Master.of(scenario.facts, shares.buffer).partitions + 1)
+        return replace(shares, reserved={"blocks": min(cls._block_bytes(shares) + counts, shares.free)})
+
+    @classmethod
+    def blocks_in_memory(cls, facts: StoreFacts, shares: Shares, master: Master) -> tuple[float, Floats]:
+        """For the cost models: the hits of blocks in memory, and the shares of all other blocks."""
+        size = master.partition_pages * master.rows_per_page * (facts.row_bytes + 40) + 512
+        ordered = np.sort(master.partition_shares())[::-1]
+        count = min(len(ordered), int(cls._block_bytes(shares) / size))
+        return float(ordered[:count].sum()), ordered[count:]
 
     # -- stream phase ------------------------------------------------------------------------------------------------
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import JoinSettings
+from semistream.joins.contract import JoinSettings, Scenario
 from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.papers.waiting_join import Demand, Mask, Shares, WaitingJoin
-from semistream.keys import Codes
+from semistream.joins.papers.waiting_join import Shares, WaitingJoin
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 
 class CacheFirst(WaitingJoin):
@@ -22,22 +23,10 @@ class CacheFirst(WaitingJoin):
 
     cache_share = 0.5  # of what buffers leave
 
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        budget: Budget,
-        settings: JoinSettings | None = None,
-        demand: Demand | None = None,
-        rows: int | None = None,
-    ) -> None:
-        """``rows`` are those that H_R has room for, within what is reserved; by default `cache_share` is."""
-        facts = store.facts
-        if rows is None:
-            rows = self.cached_rows(facts, plan, self.shares(facts, plan, budget.total), self.cache_share)
-            demand = Demand(reserved={"cache": rows * row_cost(facts, plan)})
-        super().__init__(store, plan, budget, settings, demand)
-        self.cache = MasterCache(facts, plan, rows, self.stats, self._most_rows)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        rows = self.cached_rows(self.scenario, self.shares)
+        self.cache = MasterCache(self.facts, plan, rows, self.output)
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from super()._run(batches)
@@ -47,26 +36,18 @@ class CacheFirst(WaitingJoin):
         del again
         yield from self.cache.answer(stream, codes, waiting)
 
-    @staticmethod
-    def cached_rows(facts: StoreFacts, plan: LookupPlan, shares: Shares, share: float) -> int:
+    @classmethod
+    def cached_rows(cls, scenario: Scenario, shares: Shares) -> int:
         """Rows that H_R has room for."""
-        return int(shares.free * share) // row_cost(facts, plan) if shares.spare > 0 else 0
+        share = getattr(scenario.settings, "cache_share", cls.cache_share)
+        return int(shares.free * share) // row_cost(scenario.facts, scenario.plan) if shares.spare > 0 else 0
 
-    @staticmethod
-    def divided(facts: StoreFacts, plan: LookupPlan, shares: Shares, rows: int) -> dict[str, int]:
-        """The parts of the budget, by name."""
-        cache = rows * row_cost(facts, plan)
-        return {
-            "index": facts.index_bytes,
-            "disk buffer": shares.buffer,
-            "cache": cache,
-            "stream table": shares.slots(cache) * shares.slot,
-        }
-
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return [*self.output.unmatched_sample, *self.cache.unmatched_sample][:5]
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """As the join behind the cache, which has its share of the rest."""
+        shares = super().divide(scenario)
+        rows = cls.cached_rows(scenario, shares)
+        return replace(shares, reserved={"cache": rows * row_cost(scenario.facts, scenario.plan)})
 
     def check(self) -> None:
         """As the join behind the cache; and the cache is whole."""

@@ -20,15 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.costs import Master, gap_pages, swept
-from semistream.joins.groups import Indices
+from semistream.joins.groups import groups_of
+from semistream.joins.matching import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import ask, give
 from semistream.joins.papers.master_cache import MasterCache, row_cost
-from semistream.joins.papers.meeting import groups_of
 from semistream.joins.papers.waiting_join import buffer_bytes
-from semistream.joins.popularity import Popularity
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.joins.window import row_charge
 from semistream.keys import Codes
@@ -74,11 +73,11 @@ class DerakhshanJoin(Join):
         cached = budget.free // row_cost(facts, plan)
         budget.grant("cache", cached * row_cost(facts, plan))
         self.projection = Projection(facts.layout, plan.needed)
-        self.cache = MasterCache(facts, plan, cached, self.stats, self.block_rows, self.projection.target)
         self.reader = store.reader(budget.parts["buffer"], 1, double=False)
         self.output = Output(plan, self.projection.target, self.stats, self.block_rows)
-        self._unprojected = Output(plan, facts.layout, self.stats, self.block_rows)
-        self._unprojected.unmatched_sample = self.output.unmatched_sample
+        self._unprojected = self.output.of_layout(facts.layout)
+        self.unmatched_sample = self.output.unmatched_sample
+        self.cache = MasterCache(facts, plan, cached, self.output)
         self.stats.peak_bytes = budget.peak
 
     @staticmethod
@@ -163,11 +162,6 @@ class DerakhshanJoin(Join):
             self.cache.remove(self.cache.oldest_keys(need))
         self.cache.put(keys[chosen], fetched.first[chosen], fetched.last[chosen], fetched.rows, self.stats.rows_in)
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return self.output.unmatched_sample
-
     def check(self) -> None:
         """Accounting, and the cache is whole."""
         super().check()
@@ -180,27 +174,19 @@ class DerakhshanJoin(Join):
         return int(facts.index_bytes + facts.largest_page + row)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def model(cls, scenario: Scenario) -> Prediction:
         """Hits of an LRU cache; the misses of a block share pages."""
-        del settings
+        facts, plan, memory_bytes = scenario.facts, scenario.plan, scenario.memory_bytes
         spare = max(0, memory_bytes - cls.least_bytes(facts, plan))
         buffer = buffer_bytes(facts, spare, _BUFFER_SHARE)
         row, waiting = output_row_bytes(facts, plan), cls._waiting_bytes(facts, plan)
         block = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // (row + waiting))
         rows = max(0, memory_bytes - facts.index_bytes - buffer - block * (row + waiting)) // row_cost(facts, plan)
-        master = Master.of(facts, buffer)
-        popularity = Popularity(master.keys, profile.skew)
+        master = Master.of(facts, buffer, profile=scenario.profile)
         keys = rows / master.rows_per_key
-        hits = popularity.least_recently_used(keys)
+        hits = master.popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
-        others = popularity.without(min(keys, master.keys - 1))
+        others = master.popularity.without(min(keys, master.keys - 1))
         read = swept(others.distinct(block * (1 - hits)), master, gap_pages(facts))
         parts = {
             "index": facts.index_bytes,

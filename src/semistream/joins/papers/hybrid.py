@@ -12,12 +12,10 @@ short); a key without a match leaves with all its tuples; the queue has one node
 
 from __future__ import annotations
 
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, prediction, queue_reads
+from semistream.joins.contract import Scenario
+from semistream.joins.costs import Master, queue_reads
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import StoreFacts
+from semistream.joins.papers.waiting_join import Shares
 
 
 class HybridJoin(QueueJoin):
@@ -27,19 +25,7 @@ class HybridJoin(QueueJoin):
     idea = "the oldest waiting key decides which partition is read"
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
-        del settings
-        shares = cls.shares(facts, plan, memory_bytes)
-        master, slots = Master.of(facts, shares.buffer), shares.slots(0)
-        popularity = Popularity(master.keys, profile.skew)
-        misses, _ = queue_reads(slots, popularity.partitions(master.partitions, ranked=profile.ranked))
-        parts = {"index": facts.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
-        return prediction(0.0, misses, master, parts, profile, shares.piece_rows)
+        del scenario
+        return 0.0, queue_reads(shares.slots, master.partition_shares())[0]

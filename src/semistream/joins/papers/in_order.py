@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.groups import Indices, product_of_groups
+from semistream.joins.groups import product_of_groups
+from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.meeting import Meeting
 from semistream.joins.papers.multimap import Slots
@@ -69,10 +70,8 @@ def ask(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reader) ->
         if not output.sure:
             rows = rows[output.matching(stream, found, rows, np.repeat(matched, len(rows)))]
         matched |= len(rows) > 0
-        for start in range(0, len(rows) if output.wants_rows else 0, output.most_rows):
-            some = rows[start : start + output.most_rows]
-            left = np.zeros(len(some), np.int64)
-            yield output.pairs(stream, left, codes[left], some)
+        if output.wants_rows:
+            yield from output.bounded_pairs(stream, np.zeros(len(rows), np.int64), codes, rows)
     yield from output.settled(stream, matched)
 
 
@@ -87,8 +86,7 @@ class OrderedMeeting(Meeting):
         self._cells = np.empty(max(1, table.capacity * self._size), np.uint8)
         self._held = np.zeros(table.capacity, np.bool_)
         self._many = np.zeros(table.capacity, np.bool_)
-        self._from_cells = Output(output.plan, self._projection.target, output.stats, output.most_rows)
-        self._from_cells.unmatched_sample = output.unmatched_sample
+        self._from_cells = output.of_layout(self._projection.target)
 
     def paired(
         self, block: pa.RecordBatch, left: Indices, slots: Slots, codes: Codes, rows: Addresses

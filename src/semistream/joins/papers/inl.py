@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
 from semistream.lookup.bind import LookupPlan
@@ -46,12 +46,8 @@ class IndexNestedLoopJoin(Join):
         budget.grant("buffer", 2 * extra)
         self.reader = store.reader(facts.largest_page + extra, reads_in_flight=1)
         self.output = Output(plan, self.projection.target, self.stats, self.piece_rows)
+        self.unmatched_sample = self.output.unmatched_sample
         self.stats.peak_bytes = budget.peak
-
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return self.output.unmatched_sample
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -86,15 +82,7 @@ class IndexNestedLoopJoin(Join):
         return int(facts.index_bytes + 2 * facts.largest_page + per_row)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `Join.predict`."""
-        del plan, memory_bytes, profile, settings
-        parts = {"index": facts.index_bytes, "buffer": facts.largest_page}
+    def model(cls, scenario: Scenario) -> Prediction:
+        """See `Join.model`."""
+        parts = {"index": scenario.facts.index_bytes, "buffer": scenario.facts.largest_page}
         return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

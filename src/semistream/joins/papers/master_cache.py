@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.joins.groups import Indices
+from semistream.joins.groups import members
+from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.joins.sizes import cell_bytes, projected
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses, Projection, RowLayout, address_of
-from semistream.stats import Stats
+from semistream.rows import Addresses, Projection, address_of
 from semistream.stores.contract import StoreFacts
 
-Mask = npt.NDArray[np.bool_]
 _ENTRY_BYTES = 72  # code, links, free lists, buckets, hits and time of a key with one row
 
 
@@ -34,23 +32,15 @@ def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
 class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
-    def __init__(
-        self,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        rows: int,
-        stats: Stats,
-        most_rows: int,
-        source: RowLayout | None = None,
-    ) -> None:
-        """``source`` is the layout of the rows that will be put, the store's own unless said."""
+    def __init__(self, facts: StoreFacts, plan: LookupPlan, rows: int, output: Output) -> None:
+        """``output`` is that of the join; the rows that will be put have its layout."""
         super().__init__(rows)
-        self.projection = Projection(source or facts.layout, plan.needed)
+        self.projection = Projection(output.layout, plan.needed)
         self.cell = cell_bytes(facts, self.projection.target)
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)
         self._arena = np.empty(max(1, rows * self.cell), np.uint8)
-        self._output = Output(plan, self.projection.target, stats, most_rows)
+        self._output = output.of_layout(self.projection.target)
         self._chooser = np.random.default_rng(1)
 
     @property
@@ -88,13 +78,8 @@ class MasterCache(Multimap):
                 matched[:] = False
                 matched[of] = True
             if output.wants_rows:
-                for start in range(0, len(of), output.most_rows):
-                    some = slice(start, start + output.most_rows)
-                    left = hit[of[some]]
-                    yield output.pairs(stream, left, codes[left], rows[some])
-        if output.plan.how in ("left", "inner") and matched.all():
-            output.stats.matched += len(hit)
-        else:
+                yield from output.bounded_pairs(stream, hit[of], codes, rows)
+        if not output.all_left(matched):
             yield from output.settled(stream.take(pa.array(hit)), matched)
 
     def is_new(self, codes: Codes, first: Indices, last: Indices, rows: Addresses) -> Mask:
@@ -109,8 +94,7 @@ class MasterCache(Multimap):
     def put(self, codes: Codes, first: Indices, last: Indices, rows: Addresses, now: int) -> None:
         """Add whole groups, rows[first[i]:last[i]] of codes[i]; none of them may be here, all must fit."""
         sizes = last - first
-        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        chosen = rows[np.repeat(first, sizes) + within]
+        chosen = rows[members(first, sizes)]
         slots = self.insert(np.repeat(codes, sizes))
         self.projection.copy_to(chosen, self.addresses(slots))
         entries = self.lookup(codes)
@@ -124,8 +108,3 @@ class MasterCache(Multimap):
         if len(places) > count:
             places = places[np.argpartition(self.hits[places], count - 1)[:count]]
         return places
-
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys whose code is here, but not they."""
-        return self._output.unmatched_sample

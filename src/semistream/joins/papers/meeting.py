@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.joins.groups import Indices, product_of_groups
+from semistream.joins.groups import product_of_groups
+from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.stream_table import StreamTable
@@ -43,15 +44,6 @@ class Waits:
     def mean(self) -> float:
         """The mean wait in iterations."""
         return self.iterations / self.tuples if self.tuples else 0.0
-
-
-def groups_of(codes: Codes) -> tuple[Codes, Indices, Indices]:
-    """Distinct codes of ascending codes, and where each begins and ends."""
-    if len(codes) == 0:
-        nothing = np.empty(0, np.int64)
-        return codes, nothing, nothing
-    first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-    return codes[first], first, np.append(first[1:], len(codes))
 
 
 class Meeting:
@@ -109,9 +101,7 @@ class Meeting:
         for start in range(0, len(slots), most):
             some = slots[start : start + most]
             matched = self.table.matched[some]
-            if self.output.plan.how in ("left", "inner") and matched.all():
-                self.output.stats.matched += len(some)
-            else:
+            if not self.output.all_left(matched):
                 yield from self.output.settled(self.table.take(some), matched)
 
     def _has_key(self, slots: Slots) -> npt.NDArray[np.bool_]:

@@ -16,13 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import JoinSettings, Prediction, Profile
+from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.joins.papers.waiting_join import Demand
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store, StoreFacts
 
 
 @dataclass(frozen=True)
@@ -42,19 +38,3 @@ class MeshJoin(ScanJoin):
     name = "mesh"
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
     settings_type = MeshSettings
-
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        demand = Demand(buffer_share=MeshSettings.of(settings).buffer_share)
-        super().__init__(store, plan, budget, settings, demand)
-
-    @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `ScanJoin.predict_with`."""
-        return cls.predict_with(facts, plan, memory_bytes, profile, MeshSettings.of(settings).buffer_share)

@@ -18,25 +18,24 @@ took stays with the process.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError, choose
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, behind_cache, by_inequality, prediction, settled
-from semistream.joins.groups import Indices
+from semistream.joins.contract import JoinSettings, Prediction, Scenario
+from semistream.joins.costs import Master, behind_cache, prediction, settled
+from semistream.joins.matching import Indices
 from semistream.joins.papers.cache_join import CacheJoin
 from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.stream_table import slot_bytes
-from semistream.joins.papers.waiting_join import Demand, Shares
-from semistream.joins.popularity import Popularity
+from semistream.joins.papers.waiting_join import Shares
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 _RULES = ("corrected", "printed")
 _MOST_CACHED = 0.25  # of what buffers leave, for H_R
@@ -56,11 +55,6 @@ class MoijSettings(JoinSettings):
         choose("inequality", self.inequality, _RULES)
 
 
-def _most_rows(shares: Shares, cost: int) -> int:
-    """Rows that H_R may hold at most."""
-    return int(shares.free * _MOST_CACHED) // (cost + _TABLE_BYTES) if shares.spare > 0 else 0
-
-
 class MemoryOptimisedIndexJoin(CacheJoin):
     """A key is cached when that saves memory; see the module."""
 
@@ -69,8 +63,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     settings_type = MoijSettings
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        rows = _most_rows(self.shares(store.facts, plan, budget.total), row_cost(store.facts, plan))
-        super().__init__(store, plan, budget, settings, Demand(reserved={"cache tables": rows * _TABLE_BYTES}), rows)
+        super().__init__(store, plan, budget, settings)
         self.settings = MoijSettings.of(settings)
         self.row_cost, self.slot_cost = row_cost(store.facts, plan), slot_bytes(plan.stream)
         self.factor = 2 if self.settings.inequality == "corrected" else 1
@@ -150,31 +143,33 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             )
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def cached_rows(cls, scenario: Scenario, shares: Shares) -> int:
+        """Rows that H_R may hold at most."""
+        cost = row_cost(scenario.facts, scenario.plan) + _TABLE_BYTES
+        return int(shares.free * _MOST_CACHED) // cost if shares.spare > 0 else 0
+
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """Only the tables of H_R are reserved; its rows take slots."""
+        shares = super().divide(scenario)
+        return replace(shares, reserved={"cache tables": cls.cached_rows(scenario, shares) * _TABLE_BYTES})
+
+    @classmethod
+    def model(cls, scenario: Scenario, part: float = 1.0) -> Prediction:
         """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
-        chosen = MoijSettings.of(settings)
-        factor = 2 if chosen.inequality == "corrected" else 1
-        shares = cls.shares(facts, plan, memory_bytes)
-        master, cost = Master.of(facts, shares.buffer), row_cost(facts, plan)
-        most = _most_rows(shares, cost)
-        slots = shares.slots(most * _TABLE_BYTES)
-        popularity = Popularity(master.keys, profile.skew)
+        facts, shares = scenario.facts, cls.divide(scenario)
+        factor = 2 if MoijSettings.of(scenario.settings).inequality == "corrected" else 1
+        master, cost = Master.of(facts, shares.buffer, part, scenario.profile), row_cost(facts, scenario.plan)
+        most, slots = cls.cached_rows(scenario, shares), shares.slots
         a_key = master.rows_per_key * cost  # bytes of a cached key
 
         def behind(keys: float) -> tuple[float, float, float]:
             left = max(1.0, slots - keys * a_key / shares.slot)
-            return behind_cache(left, keys, master, popularity, ranked=profile.ranked)
+            return behind_cache(left, keys, master)
 
         def wanted(keys: float) -> float:
             span = behind(keys)[2]  # a key waits with p·span tuples when its turn comes
-            return by_inequality(factor * a_key / shares.slot / span, most / master.rows_per_key, popularity)
+            return min(most / master.rows_per_key, master.popularity.above(factor * a_key / shares.slot / span))
 
         keys = settled(wanted, 0.0)
         hits, misses, _ = behind(keys)
@@ -185,4 +180,4 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             "cache": cached + most * _TABLE_BYTES,
             "stream table": slots * shares.slot - cached,
         }
-        return prediction(hits, misses, master, parts, profile, shares.piece_rows)
+        return prediction(hits, misses, master, parts, shares.piece_rows)

@@ -16,15 +16,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, prediction, queue_reads
+from semistream.joins.contract import Scenario
+from semistream.joins.costs import Master, queue_reads
+from semistream.joins.groups import groups_of
 from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.master_cache import row_cost
-from semistream.joins.papers.meeting import groups_of
-from semistream.joins.papers.waiting_join import Source
-from semistream.joins.popularity import Popularity
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import StoreFacts
+from semistream.joins.papers.waiting_join import Shares, Source
 
 
 class OptimisedXHybridJoin(CacheJoin):
@@ -51,23 +47,12 @@ class OptimisedXHybridJoin(CacheJoin):
                 self.cache.put(distinct[chosen], first[chosen], last[chosen], rows, 0)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """HYBRIDJOIN behind a cache of the first keys of R."""
-        del settings
-        shares = cls.shares(facts, plan, memory_bytes)
-        master, rows = Master.of(facts, shares.buffer), cls.cached_rows(facts, plan, shares, cls.cache_share)
-        popularity = Popularity(master.keys, profile.skew)
-        of = popularity.partitions(master.partitions, ranked=profile.ranked)
-        pinned = rows / (master.rows_per_key * master.keys) * master.partitions
+        of = master.partition_shares()
+        pinned = cls.cached_rows(scenario, shares) / (master.rows_per_key * master.keys) * master.partitions
         first = int(pinned)
-        hits = float(of[:first].sum() + (of[first] * (pinned - first) if first < len(of) else 0.0))
-        slots = shares.slots(rows * row_cost(facts, plan))
-        misses, _ = queue_reads(slots, of[first:]) if first < len(of) else (math.inf, 0.0)
-        return prediction(hits, misses, master, cls.divided(facts, plan, shares, rows), profile, shares.piece_rows)
+        if first >= len(of):
+            return float(of.sum()), math.inf
+        hits = float(of[:first].sum() + of[first] * (pinned - first))
+        return hits, queue_reads(shares.slots, of[first:])[0]

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import prediction
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master
 from semistream.joins.papers.block_join import BlockJoin
+from semistream.joins.papers.waiting_join import Shares
 from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 
 class PartitionJoin(BlockJoin):
@@ -42,17 +43,7 @@ class PartitionJoin(BlockJoin):
         yield from self._serve(int(self.waiting.argmax()))
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """Blocks fill up to one level and are read there; on average they are half full."""
-        del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(facts, plan, memory_bytes, profile)
-        parts = cls.parts_of(facts, shares, slots)
-        misses = max(1.0, 2 * slots / len(others)) if len(others) else math.inf
-        return prediction(hits, misses, master, parts, profile, shares.piece_rows)
+        hits, others = cls.blocks_in_memory(scenario.facts, shares, master)
+        return hits, max(1.0, 2 * shares.slots / len(others)) if len(others) else math.inf

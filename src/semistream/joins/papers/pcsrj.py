@@ -24,12 +24,11 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, choose
-from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import MOST_ROWS, pieces
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
-from semistream.joins.papers.waiting_join import buffer_bytes
 from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store, StoreFacts
@@ -69,13 +68,9 @@ class ParallelCacheJoin(Join):
         super().__init__(store, plan, budget, settings)
         self.settings = PcsrjSettings.of(settings)
         kind = SemiStreamCacheJoin
-        least = kind.least_bytes(store.facts, plan)
-        count = max(1, min(self.settings.nodes, budget.total // least))  # little memory makes fewer nodes
-        share = max(least, budget.total // count)
+        count, share, settings_of_node = self._nodes(self.scenario)
         budget.require("nodes", count * share)
-        # As large a buffer as a single node would have: a read then serves as many tuples.
-        settings_of_node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
-        buffer = buffer_bytes(store.facts, share - least, settings_of_node.buffer_share)
+        buffer = kind.divide(replace(self.scenario, memory_bytes=share, settings=settings_of_node)).buffer
         self._firsts = Partitions(cast("PageStore", store), buffer).first_codes()
         self.nodes: list[Node] = [
             kind(store, plan, Budget(share), settings_of_node)
@@ -116,6 +111,7 @@ class ParallelCacheJoin(Join):
                     thread.join(0.01)
             for node, old in zip(self.nodes, before, strict=True):
                 self._add(node.stats.since(old))
+            self.unmatched_sample = [key for node in self.nodes for key in node.unmatched_sample][:5]
 
     def _feed(self, batches: Iterable[pa.RecordBatch], given: list[Given], made: Made, stop: threading.Event) -> None:
         """Send every tuple to the node of its partition; those without a key to the first.
@@ -150,11 +146,6 @@ class ParallelCacheJoin(Join):
         self.stats.cached_rows = sum(node.stats.cached_rows for node in self.nodes)
         self.stats.cached_bytes = sum(node.stats.cached_bytes for node in self.nodes)
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return [key for node in self.nodes for key in node.unmatched_sample][:5]
-
     def check(self) -> None:
         """Accounting, and every node's own invariants."""
         super().check()
@@ -162,26 +153,25 @@ class ParallelCacheJoin(Join):
             node.check()
 
     @classmethod
+    def _nodes(cls, scenario: Scenario) -> tuple[int, int, SscjSettings]:
+        """How many nodes there are, the memory of each, and its settings."""
+        least = cls.least_bytes(scenario.facts, scenario.plan)
+        wanted = PcsrjSettings.of(scenario.settings).nodes
+        count = max(1, min(wanted, scenario.memory_bytes // least))  # little memory makes fewer nodes
+        # As large a buffer as a single node would have: a read then serves as many tuples.
+        settings = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
+        return count, max(least, scenario.memory_bytes // count), settings
+
+    @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
         """See `Join.least_bytes`."""
         return SemiStreamCacheJoin.least_bytes(facts, plan)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def model(cls, scenario: Scenario) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
-        chosen = PcsrjSettings.of(settings)
-        least = cls.least_bytes(facts, plan)
-        count = max(1, min(chosen.nodes, memory_bytes // least))
-        node = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
-        share = max(least, memory_bytes // count)
-        one = SemiStreamCacheJoin.predict_part(facts, plan, share, profile, node, 1 / count)
+        count, share, settings = cls._nodes(scenario)
+        one = SemiStreamCacheJoin.model(replace(scenario, memory_bytes=share, settings=settings), 1 / count)
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 

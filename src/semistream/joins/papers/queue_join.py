@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import InvariantError
 from semistream.joins.contract import JoinSettings
-from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Source, WaitingJoin
 from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import Store
 
@@ -22,15 +22,8 @@ from semistream.stores.contract import Store
 class QueueJoin(WaitingJoin):
     """The loop; see the module."""
 
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        budget: Budget,
-        settings: JoinSettings | None = None,
-        demand: Demand | None = None,
-    ) -> None:
-        super().__init__(store, plan, budget, settings, demand)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
         self.fruitless = 0  # iterations whose key had no match
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:

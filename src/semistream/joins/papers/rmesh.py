@@ -10,16 +10,16 @@ Departures: segments that end within a level of the store, or groups larger than
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import JoinSettings
+from semistream.joins.contract import JoinSettings, Scenario
 from semistream.joins.papers.scan_join import ScanJoin
-from semistream.joins.papers.waiting_join import Demand, Source
+from semistream.joins.papers.waiting_join import Shares, Source
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
@@ -45,10 +45,14 @@ class RMeshJoin(ScanJoin):
     settings_type = RmeshSettings
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        self.settings = RmeshSettings.of(settings)
-        super().__init__(store, plan, budget, settings, Demand(in_buffer=self.settings.segments))
+        super().__init__(store, plan, budget, settings)
         # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
         self._block: tuple[int, int, Codes, Addresses, int] | None = None
+
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """As MESHJOIN; several segments fill the buffer."""
+        return replace(super().divide(scenario), in_buffer=RmeshSettings.of(scenario.settings).segments)
 
     def _load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of a segment, from the buffer if they are there.
@@ -58,7 +62,7 @@ class RMeshJoin(ScanJoin):
         parts = self.partitions
         requests = parts.reader.counters.requests
         if self._block is None or not self._block[0] <= number < self._block[1] or self._block[4] != requests:
-            last = min(number + self.settings.segments, len(parts))
+            last = min(number + self.shares.in_buffer, len(parts))
             if not parts.together(number, last):
                 self._block = None
                 self.stats.sweeps += 1

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, prediction
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master
 from semistream.joins.papers.multimap import Entries, Slots
-from semistream.joins.papers.waiting_join import Demand, Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Shares, Source, WaitingJoin
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 from semistream.stores.fetching import to_batch
 
 _NOBODY: Slots = np.empty(0, np.int32)
@@ -36,15 +36,8 @@ class ScanJoin(WaitingJoin):
     takes_conditions = True
     keeps_order = True
 
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        budget: Budget,
-        settings: JoinSettings | None = None,
-        demand: Demand | None = None,
-    ) -> None:
-        super().__init__(store, plan, budget, settings, demand)
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
         self.chunks = max(1, len(self.partitions))  # an empty R is met at once
         self.w = max(1, self.table.capacity // self.chunks)
         self.queue: deque[Slots] = deque()
@@ -130,24 +123,7 @@ class ScanJoin(WaitingJoin):
             )
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `predict_with`."""
-        del settings
-        return cls.predict_with(facts, plan, memory_bytes, profile)
-
-    @classmethod
-    def predict_with(
-        cls, facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, buffer_share: float | None = None
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
-        shares = cls.shares(facts, plan, memory_bytes, buffer_share)
-        master, slots = Master.of(facts, shares.buffer), shares.slots(0)
-        parts = {"index": facts.index_bytes, "disk buffer": shares.buffer, "stream table": slots * shares.slot}
-        return prediction(0.0, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)
+        del scenario
+        return 0.0, max(1.0, shares.slots / master.partitions)

@@ -15,19 +15,19 @@ from __future__ import annotations
 import numpy as np
 
 from semistream.budget import Budget
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, by_inequality, prediction, settled
-from semistream.joins.groups import Indices
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master, settled
+from semistream.joins.matching import Indices
 from semistream.joins.papers.cache_join import CacheFirst
 from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.stream_table import slot_bytes
-from semistream.joins.popularity import Popularity
+from semistream.joins.papers.waiting_join import Shares
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 
 class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
@@ -58,27 +58,14 @@ class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
             self.cache.remove(poor)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """MESHJOIN's model behind a cache that is as large as its inequality makes it."""
-        del settings
-        shares = cls.shares(facts, plan, memory_bytes)
-        master, cost = Master.of(facts, shares.buffer), row_cost(facts, plan)
-        rows = cls.cached_rows(facts, plan, shares, cls.cache_share)
-        slots = shares.slots(rows * cost)
-        popularity = Popularity(master.keys, profile.skew)
+        most = cls.cached_rows(scenario, shares) / master.rows_per_key
+        a_key = master.rows_per_key * row_cost(scenario.facts, scenario.plan)
+        popularity = master.popularity
 
         def wanted(keys: float) -> float:
-            arrivals = slots / max(1e-9, 1 - popularity.head(keys))  # in a round of R
-            least = 2 * master.rows_per_key * cost / shares.slot / arrivals
-            return by_inequality(least, rows / master.rows_per_key, popularity)
+            arrivals = shares.slots / max(1e-9, 1 - popularity.head(keys))  # in a round of R
+            return min(most, popularity.above(2 * a_key / shares.slot / arrivals))
 
-        hits = popularity.head(settled(wanted, 0.0))
-        parts = cls.divided(facts, plan, shares, rows)
-        return prediction(hits, max(1.0, slots / master.partitions), master, parts, profile, shares.piece_rows)
+        return popularity.head(settled(wanted, 0.0)), max(1.0, shares.slots / master.partitions)

@@ -20,18 +20,16 @@ import numpy as np
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, behind_cache, prediction
-from semistream.joins.groups import Indices
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master, behind_cache
+from semistream.joins.matching import Indices
 from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
-from semistream.joins.papers.waiting_join import Demand
-from semistream.joins.popularity import Popularity
+from semistream.joins.papers.waiting_join import Shares
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import Store
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,8 @@ class SemiStreamCacheJoin(CacheJoin):
     settings_type = SscjSettings
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        chosen, facts = SscjSettings.of(settings), store.facts
-        shares = self.shares(facts, plan, budget.total, chosen.buffer_share)
-        rows = self.cached_rows(facts, plan, shares, chosen.cache_share)
-        demand = Demand(chosen.buffer_share, reserved={"cache": rows * row_cost(facts, plan)})
-        super().__init__(store, plan, budget, settings, demand, rows)
-        self.settings = chosen
+        super().__init__(store, plan, budget, settings)
+        self.settings = SscjSettings.of(settings)
         self.threshold = self.settings.threshold or 1
         self.evictions = 0
         self._round_began = 0
@@ -105,34 +99,7 @@ class SemiStreamCacheJoin(CacheJoin):
         self.evictions = 0
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """HYBRIDJOIN's model behind a cache of the most frequent keys."""
-        return cls.predict_part(facts, plan, memory_bytes, profile, settings)
-
-    @classmethod
-    def predict_part(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-        part: float = 1.0,
-    ) -> Prediction:
-        """The model for a join that serves a part of R's keys, as a node of PCSRJ does."""
-        chosen = SscjSettings.of(settings)
-        shares = cls.shares(facts, plan, memory_bytes, chosen.buffer_share)
-        master = Master.of(facts, shares.buffer, part)
-        rows = cls.cached_rows(facts, plan, shares, chosen.cache_share)
-        popularity = Popularity(master.keys, profile.skew)
-        slots = shares.slots(rows * row_cost(facts, plan))
-        keys = rows / master.rows_per_key
-        hits, misses, _ = behind_cache(slots, keys, master, popularity, ranked=profile.ranked)
-        return prediction(hits, misses, master, cls.divided(facts, plan, shares, rows), profile, shares.piece_rows)
+        keys = cls.cached_rows(scenario, shares) / master.rows_per_key
+        return behind_cache(shares.slots, keys, master)[:2]

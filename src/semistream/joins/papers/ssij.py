@@ -17,11 +17,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import prediction
+from semistream.joins.contract import Scenario
+from semistream.joins.costs import Master
 from semistream.joins.papers.block_join import BlockJoin
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import StoreFacts
+from semistream.joins.papers.waiting_join import Shares
 
 
 class SemiStreamIndexJoin(BlockJoin):
@@ -36,18 +35,9 @@ class SemiStreamIndexJoin(BlockJoin):
             yield from self._serve(number)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """A pass reads every block that the gathered tuples need."""
-        del settings
-        shares, master, slots, hits, others = cls.blocks_in_memory(facts, plan, memory_bytes, profile)
-        misses = others / max(1e-12, others.sum()) * slots  # by block, when the buffer is full
+        hits, others = cls.blocks_in_memory(scenario.facts, shares, master)
+        misses = others / max(1e-12, others.sum()) * shares.slots  # by block, when the buffer is full
         reads = float(-np.expm1(-misses).sum()) if len(others) else 0.0
-        parts = cls.parts_of(facts, shares, slots)
-        return prediction(hits, slots / reads if reads else math.inf, master, parts, profile, shares.piece_rows)
+        return hits, shares.slots / reads if reads else math.inf

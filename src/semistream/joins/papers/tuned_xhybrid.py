@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import JoinSettings, Prediction, Profile
+from semistream.joins.contract import JoinSettings
+from semistream.joins.papers.waiting_join import Shares
 from semistream.joins.papers.xhybrid import XHybridJoin
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store, StoreFacts
 
 
 @dataclass(frozen=True)
@@ -36,19 +34,12 @@ class TunedXHybridJoin(XHybridJoin):
     idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
     settings_type = TunedXHybridSettings
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        chosen = TunedXHybridSettings.of(settings)
-        super().__init__(store, plan, budget, settings, chosen.swappable, chosen.pinned)
+    @classmethod
+    def buffer_share_of(cls, settings: JoinSettings) -> float:
+        """The swappable part's share."""
+        return TunedXHybridSettings.of(settings).swappable
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `predict_with`."""
-        chosen = TunedXHybridSettings.of(settings)
-        return cls.predict_with(facts, plan, memory_bytes, profile, chosen.swappable, chosen.pinned)
+    def pinned_bytes(cls, shares: Shares, settings: JoinSettings) -> int:
+        """The pinned part has its own share."""
+        return int(shares.spare * TunedXHybridSettings.of(settings).pinned)

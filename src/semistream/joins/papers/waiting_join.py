@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import InvariantError, MemoryBudgetError
-from semistream.joins.contract import Join, JoinSettings
-from semistream.joins.groups import Indices
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
+from semistream.joins.costs import Master, prediction
+from semistream.joins.groups import groups_of
+from semistream.joins.matching import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
-from semistream.joins.papers.meeting import Meeting, groups_of
+from semistream.joins.papers.meeting import Meeting
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
 from semistream.stores.contract import PageStore, Store, StoreFacts
 
-Mask = npt.NDArray[np.bool_]
 MOST_BUFFER = 1 << 20
 _OUTPUT_SHARE = 0.05  # of what the least budget leaves
 _MOST_OUTPUT = 4 << 20
@@ -47,7 +47,7 @@ def buffer_bytes(facts: StoreFacts, spare: int, share: float) -> int:
 
 @dataclass(frozen=True)
 class Shares:
-    """How a waiting join divides its budget: ``free`` is for what else it needs, and for slots."""
+    """How a waiting join divides its budget, and how it cuts R: ``free`` is for what it reserves, and for slots."""
 
     spare: int
     buffer: int
@@ -55,25 +55,19 @@ class Shares:
     slot: int
     free: int
     piece_rows: int  # of the stream and of the output, worked on at once
+    reserved: Mapping[str, int] = field(default_factory=dict)  # bytes by name, before the stream table gets the rest
+    in_buffer: int = 1  # partitions that fill the disk buffer
 
-    def slots(self, reserved: int) -> int:
-        """Tuples that may wait when so many bytes of ``free`` are taken."""
-        return 1 + max(0, self.free - reserved) // self.slot
+    @property
+    def slots(self) -> int:
+        """Tuples that may wait."""
+        return 1 + max(0, self.free - sum(self.reserved.values())) // self.slot
 
 
 def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
     """The tuples that the mask has."""
     some = np.flatnonzero(mask)
     return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What an algorithm takes of the budget, and how it cuts R, where that is not as usual."""
-
-    buffer_share: float | None = None
-    in_buffer: int = 1  # partitions that fill the disk buffer
-    reserved: Mapping[str, int] = field(default_factory=dict)  # bytes by name, before the stream table gets the rest
 
 
 class Answer(Protocol):
@@ -144,26 +138,18 @@ class WaitingJoin(Join):
 
     needs = frozenset({"pages"})
     buffer_share = 0.02  # of what the least budget leaves
+    buffer_name = "disk buffer"
 
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        budget: Budget,
-        settings: JoinSettings | None = None,
-        demand: Demand | None = None,
-    ) -> None:
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
         super().__init__(store, plan, budget, settings)
-        demand = demand or Demand()
-        self.buffer_share = self.buffer_share if demand.buffer_share is None else demand.buffer_share
-        shares = self.shares(self.facts, plan, budget.total, self.buffer_share)
+        self.shares = shares = self.divide(self.scenario)
         budget.require("index", self.facts.index_bytes)
         budget.require("buffer", shares.buffer)
-        self.partitions = Partitions(cast("PageStore", store), shares.buffer, demand.in_buffer)
+        self.partitions = Partitions(cast("PageStore", store), shares.buffer, shares.in_buffer)
         budget.require("output", shares.output)
         self._most_rows = shares.piece_rows
         budget.require("stream table", shares.slot)
-        for part, size in demand.reserved.items():
+        for part, size in shares.reserved.items():
             budget.grant(part, min(size, budget.free))
         capacity = 1 + budget.free // shares.slot
         budget.grant("stream table", (capacity - 1) * shares.slot)
@@ -173,6 +159,7 @@ class WaitingJoin(Join):
         self.meeting = Meeting(self.table, self.output)
         if plan.ordered:
             self.meeting = OrderedMeeting(self.table, self.output, self.facts, self.partitions.reader)
+        self.unmatched_sample = self.output.unmatched_sample
         self.iteration = 0
         self.stats.peak_bytes = budget.peak
 
@@ -250,11 +237,6 @@ class WaitingJoin(Join):
 
     # -- what every join has -----------------------------------------------------------------------------------------
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return self.output.unmatched_sample
-
     def check(self) -> None:
         """Accounting, the table's links, and nobody left in it."""
         super().check()
@@ -269,15 +251,40 @@ class WaitingJoin(Join):
         return int(facts.index_bytes + facts.largest_page + row + cls._slot_bytes(facts, plan))
 
     @classmethod
-    def shares(cls, facts: StoreFacts, plan: LookupPlan, total: int, buffer_share: float | None = None) -> Shares:
-        """How a budget is divided, in a run and in the cost model."""
+    def buffer_share_of(cls, settings: JoinSettings) -> float:
+        """The disk buffer's share, which some joins have a setting for."""
+        return float(getattr(settings, "buffer_share", cls.buffer_share))
+
+    @classmethod
+    def divide(cls, scenario: Scenario) -> Shares:
+        """How a budget is divided, in a run and in the cost model; a subclass adds what it reserves."""
+        facts, plan, total = scenario.facts, scenario.plan, scenario.memory_bytes
         spare = max(0, total - cls.least_bytes(facts, plan))
-        buffer = buffer_bytes(facts, spare, cls.buffer_share if buffer_share is None else buffer_share)
+        buffer = buffer_bytes(facts, spare, cls.buffer_share_of(scenario.settings))
         slot = cls._slot_bytes(facts, plan)
         row = output_row_bytes(facts, plan)
         output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
         free = max(0, total - facts.index_bytes - buffer - output - slot)
         return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
+
+    @classmethod
+    def model(cls, scenario: Scenario, part: float = 1.0) -> Prediction:
+        """What follows from `counts`, for all of R or for a part of its keys."""
+        shares = cls.divide(scenario)
+        master = Master.of(scenario.facts, shares.buffer, part, scenario.profile)
+        hits, misses = cls.counts(scenario, shares, master)
+        parts = {
+            "index": scenario.facts.index_bytes,
+            cls.buffer_name: shares.buffer,
+            **shares.reserved,
+            "stream table": shares.slots * shares.slot,
+        }
+        return prediction(hits, misses, master, parts, shares.piece_rows)
+
+    @classmethod
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+        """The cost model: the hit ratio, and how many tuples leave with a read; or else a join has its own `model`."""
+        raise NotImplementedError
 
     @staticmethod
     def _slot_bytes(facts: StoreFacts, plan: LookupPlan) -> int:

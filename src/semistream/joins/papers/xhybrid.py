@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.joins.contract import JoinSettings, Prediction, Profile
-from semistream.joins.costs import Master, prediction, queue_reads, settled
-from semistream.joins.groups import Indices
-from semistream.joins.papers.meeting import groups_of
+from semistream.joins.contract import JoinSettings, Scenario
+from semistream.joins.costs import Master, queue_reads, settled
+from semistream.joins.groups import groups_of
+from semistream.joins.matching import Indices
 from semistream.joins.papers.queue_join import QueueJoin
-from semistream.joins.papers.waiting_join import Demand, Shares
-from semistream.joins.popularity import Popularity
+from semistream.joins.papers.waiting_join import Shares
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, PackedRows
@@ -33,6 +33,7 @@ from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows
 
 Pinned = tuple[Codes, Indices, Indices, Addresses, list[PackedRows]]
+_PINNED = "pinned part"
 
 
 class XHybridJoin(QueueJoin):
@@ -41,20 +42,11 @@ class XHybridJoin(QueueJoin):
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
 
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        budget: Budget,
-        settings: JoinSettings | None = None,
-        swappable: float | None = None,
-        pinned: float | None = None,
-    ) -> None:
-        """Both parts as shares of the budget, where they are not of equal size."""
-        shares = self.shares(store.facts, plan, budget.total, swappable)
-        self._pinned_pages = _pinned_pages(store.facts, shares, pinned)
-        reserved = {"pinned": 2 * self._pinned_pages * store.facts.page_bytes}
-        super().__init__(store, plan, budget, settings, Demand(swappable, reserved=reserved))
+    buffer_name = "swappable part"
+
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
+        super().__init__(store, plan, budget, settings)
+        self._pinned_pages = _pages(self.shares, self.facts)
         self._pinned: Pinned | None = None
 
     def _pin(self) -> Pinned:
@@ -88,57 +80,32 @@ class XHybridJoin(QueueJoin):
             yield from super()._disk_phase()
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
-        """See `predict_with`."""
+    def pinned_bytes(cls, shares: Shares, settings: JoinSettings) -> int:
+        """The pinned part: by default as large as the swappable one."""
         del settings
-        return cls.predict_with(facts, plan, memory_bytes, profile)
+        return 2 * shares.buffer
 
     @classmethod
-    def predict_with(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        swappable: float | None = None,
-        pinned: float | None = None,
-    ) -> Prediction:
+    def divide(cls, scenario: Scenario) -> Shares:
+        """As HYBRIDJOIN, with whole pages that are pinned; the rows taken from them are kept too."""
+        shares, page = super().divide(scenario), scenario.facts.page_bytes
+        pinned = min(cls.pinned_bytes(shares, scenario.settings), shares.free) if shares.spare > 0 else 0
+        return replace(shares, reserved={_PINNED: 2 * (pinned // page // 2) * page})
+
+    @classmethod
+    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
         """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
-        shares = cls.shares(facts, plan, memory_bytes, swappable)
-        master = Master.of(facts, shares.buffer)
-        pages = _pinned_pages(facts, shares, pinned)
-        slots = shares.slots(2 * pages * facts.page_bytes)
-        popularity = Popularity(master.keys, profile.skew)
-        share = min(1.0, pages / master.pages)
-        hits = popularity.head(share * master.keys) if profile.ranked else share
-        first = int(share * master.partitions)
+        ranked, popularity = master.profile.ranked, master.popularity
+        share = min(1.0, _pages(shares, scenario.facts) / master.pages)
+        hits = popularity.head(share * master.keys) if ranked else share
         if share == 1.0:
-            misses = math.inf
-        else:
-            rest = popularity.without(share * master.keys) if profile.ranked else popularity
-            of = rest.partitions(master.partitions - first, ranked=profile.ranked)
-            # Of the tuples that come in an iteration, those of pinned keys leave at its end.
-            tuples = settled(lambda w: queue_reads(max(1.0, slots - w * hits), of)[0] / (1 - hits), 1.0)
-            misses = tuples * (1 - hits)
-        parts = {
-            "index": facts.index_bytes,
-            "swappable part": shares.buffer,
-            "pinned part": 2 * pages * facts.page_bytes,
-            "stream table": slots * shares.slot,
-        }
-        return prediction(hits, misses, master, parts, profile, shares.piece_rows)
+            return hits, math.inf
+        rest = popularity.without(share * master.keys) if ranked else popularity
+        of = rest.partitions(master.partitions - int(share * master.partitions), ranked=ranked)
+        # Of the tuples that come in an iteration, those of pinned keys leave at its end.
+        tuples = settled(lambda w: queue_reads(max(1.0, shares.slots - w * hits), of)[0] / (1 - hits), 1.0)
+        return hits, tuples * (1 - hits)
 
 
-def _pinned_pages(facts: StoreFacts, shares: Shares, pinned: float | None) -> int:
-    """Pages of the pinned part, by default as large as the swappable one; they are kept as rows taken from them too."""
-    if shares.spare <= 0:
-        return 0
-    wanted = 2 * shares.buffer if pinned is None else int(shares.spare * pinned)
-    return min(wanted, shares.free) // facts.page_bytes // 2
+def _pages(shares: Shares, facts: StoreFacts) -> int:
+    return shares.reserved[_PINNED] // facts.page_bytes // 2

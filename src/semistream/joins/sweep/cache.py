@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import InvariantError
-from semistream.joins.groups import Indices
+from semistream.joins.matching import Indices
 from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of

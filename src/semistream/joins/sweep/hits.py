@@ -48,10 +48,6 @@ def pairs_of_hits(
         found[left[same]] = True
         values[left[~found[left]]] = 1
         left, rows = left[same], rows[same]
-    made = []
-    if output.wants_rows:
-        for start in range(0, len(left), output.most_rows):
-            some = slice(start, start + output.most_rows)
-            made.append(output.pairs(stream, left[some], codes[left[some]], rows[some]))
+    made = list(output.bounded_pairs(stream, left, codes, rows)) if output.wants_rows else []
     del kept
     return made

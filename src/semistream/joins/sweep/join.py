@@ -39,8 +39,9 @@ import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
-from semistream.joins.contract import Join, JoinSettings, Prediction, Profile
-from semistream.joins.groups import Indices, Waiting
+from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
+from semistream.joins.groups import Waiting, groups_of
+from semistream.joins.matching import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.sizes import output_row_bytes
 from semistream.joins.sweep.absent import AbsentKeys
@@ -126,6 +127,7 @@ class SweepJoin(Join):
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = self.output.most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
+        self.unmatched_sample = self.output.unmatched_sample
         self._clock = clock
         self._swept_at = 0
         self._account()
@@ -179,9 +181,7 @@ class SweepJoin(Join):
             settled = np.flatnonzero(values != 0)
             rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
             matched = values[settled] > 1
-            if self._emits_nothing(matched):
-                stats.matched += len(matched)
-            else:
+            if not self.output.all_left(matched):
                 yield from self.output.settled(rows, matched)
         yield from self._wait(stream, codes, missing)
         if self.due() <= 0:
@@ -209,9 +209,6 @@ class SweepJoin(Join):
                 )
             if len(missing):
                 yield from self._sweep(full=True)
-
-    def _emits_nothing(self, matched: Mask) -> bool:
-        return self.plan.how in ("left", "inner") and bool(matched.all())
 
     def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
@@ -252,9 +249,7 @@ class SweepJoin(Join):
     def _offer(self, codes: Codes, index: Indices, packed: PackedRows, whole: Mask, least: int) -> None:
         if self.cache is None or len(index) == 0:
             return
-        first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
-        last = np.append(first[1:], len(index))
-        groups = index[first]
+        groups, first, last = groups_of(index)
         if not whole[groups].all():
             keep = whole[groups]
             first, last, groups = first[keep], last[keep], groups[keep]
@@ -301,11 +296,6 @@ class SweepJoin(Join):
 
     # -- what every join has -------------------------------------------------------------------------------------------
 
-    @property
-    def unmatched_sample(self) -> list[object]:
-        """A few keys that found no match."""
-        return self.output.unmatched_sample
-
     def check(self) -> None:
         """Accounting, the cache's structure, and an empty window."""
         super().check()
@@ -323,13 +313,6 @@ class SweepJoin(Join):
         return int(facts.index_bytes + 2 * facts.largest_page + PLAN_BYTES + output_row_bytes(facts, plan) + waiting)
 
     @classmethod
-    def predict(
-        cls,
-        facts: StoreFacts,
-        plan: LookupPlan,
-        memory_bytes: int,
-        profile: Profile,
-        settings: JoinSettings | None = None,
-    ) -> Prediction:
+    def model(cls, scenario: Scenario) -> Prediction:
         """See `predict_sweep`."""
-        return predict_sweep(facts, plan, memory_bytes, profile, SweepSettings.of(settings))
+        return predict_sweep(scenario, SweepSettings.of(scenario.settings))

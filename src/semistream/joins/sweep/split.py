@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semistream.joins.contract import Prediction, Profile
+from semistream.joins.contract import Prediction, Scenario
 from semistream.joins.costs import Master, Swept, gap_pages, swept
 from semistream.joins.output import MOST_ROWS
 from semistream.joins.popularity import Popularity
@@ -173,11 +173,10 @@ class Split:
         return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
 
 
-def predict_sweep(
-    facts: StoreFacts, plan: LookupPlan, memory_bytes: int, profile: Profile, settings: SweepSettings
-) -> Prediction:
+def predict_sweep(scenario: Scenario, settings: SweepSettings) -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
-    parts = Division.of(facts, plan, memory_bytes, settings.cache_share)
+    facts, plan, profile = scenario.facts, scenario.plan, scenario.profile
+    parts = Division.of(facts, plan, scenario.memory_bytes, settings.cache_share)
     split = Split(facts, plan, parts, profile.skew, settings.wait_seconds)
     cache = split.rest() if settings.adapt else float(parts.cache)
     then = split.at(cache)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from semistream.budget import format_bytes, parse_bytes
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SemistreamError, choose, local_path, meant
-from semistream.joins import JOINS
+from semistream.joins import choose_join
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec, Multiple, key_mapping
 from semistream.pipeline import columns as names
@@ -212,7 +212,7 @@ def lookup(
     choose("on_miss", on_miss, ON_MISS)
     choose("on_null", on_null, ON_NULL)
     choose("then", then, THEN)
-    choose("algorithm", algorithm, ("auto", *JOINS))
+    algorithm = choose_join("algorithm", algorithm, "auto")
     if isinstance(columns, str):
         raise ArgumentError(f"columns={columns!r} must be a list of names, for example [{columns!r}]")
     if not isinstance(min_match_rate, int | float) or not 0 <= min_match_rate <= 1:
