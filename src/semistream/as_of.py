@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
-from semistream.rows import plain_values
+from semistream.rows import plain_values, raw_values
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 Mask = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ class AsOf:
     valid_to: str = VALID_TO
 
     @staticmethod
-    def asked(as_of: object, valid_from: object = VALID_FROM, valid_to: object = VALID_TO) -> AsOf | None:
+    def from_arguments(as_of: object, valid_from: object = VALID_FROM, valid_to: object = VALID_TO) -> AsOf | None:
         """From the arguments of a join; None when there is no moment."""
         names = {"as_of": as_of, "valid_from": valid_from, "valid_to": valid_to}
         for argument, name in names.items():
@@ -129,16 +129,7 @@ def _aligned(moments: pa.Array, bounds: pa.Array) -> tuple[npt.NDArray[Any], npt
 
 def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], int]:
     """The values of a column as whole numbers (anything where it is NULL), and how many of them make its unit."""
-    column, types = plain_values(column), pa.types
-    kind = column.type
-    ticks = 1
-    if types.is_timestamp(kind):
-        ticks = _TICKS[kind.unit]
-    elif types.is_date64(kind):
-        ticks = _DAY_TICKS
-    signed = not types.is_unsigned_integer(kind)
-    dtype = np.dtype(f"{'i' if signed else 'u'}{kind.bit_width // 8}")
-    data = column.buffers()[1]
-    if data is None or len(column) == 0:
-        return np.zeros(len(column), dtype), ticks
-    return np.frombuffer(data, dtype, len(column), offset=column.offset * dtype.itemsize), ticks
+    column = plain_values(column)
+    if pa.types.is_timestamp(column.type):
+        return raw_values(column), _TICKS[column.type.unit]
+    return raw_values(column), _DAY_TICKS if pa.types.is_date64(column.type) else 1

@@ -17,20 +17,8 @@ import re
 
 from semistream.errors import ArgumentError, MemoryBudgetError
 
-_UNITS = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-    "tib": 1 << 40,
-}
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 10**3, "m": 10**6, "g": 10**9}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
 
@@ -47,16 +35,13 @@ def parse_bytes(memory: int | str, whole: int | None = None) -> int:
         size = memory
     else:
         found = _SIZE.fullmatch(memory)
-        unit = found.group(2).lower() if found else ""
-        if found is None or (unit and unit != "%" and unit not in _UNITS):
+        unit = found[2].lower() if found else ""
+        if found is None or unit not in ("%", *_UNITS):
             raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
-        number = float(found.group(1))
-        if unit == "%":
-            if whole is None:
-                raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
-            size = int(whole * number / 100)
-        else:
-            size = int(number * _UNITS.get(unit, 1))
+        if unit == "%" and whole is None:
+            raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
+        number = float(found[1])
+        size = int((whole or 0) * number / 100) if unit == "%" else int(number * _UNITS[unit])
     if size <= 0:
         raise ArgumentError(f"memory={memory!r} is no memory at all; {wanted}")
     return size

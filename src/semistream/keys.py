@@ -17,7 +17,6 @@ agree; nothing is cast silently.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, KeyTypeError, SchemaError
-from semistream.rows import plain_values, storage_type
+from semistream.rows import is_binary, is_text, offsets_of, plain_values, raw_values, storage_type
 
 Codes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -45,20 +44,20 @@ class KeyCodec:
 
     def encode(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask]:
         """A code for each row, and which rows have no NULL in their key (the codes of the others mean nothing)."""
-        codes = np.empty(0, np.uint64)
+        parts = []
         valid = np.ones(len(columns[0]), np.bool_)
-        for position, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
+        for field, column in zip(self.fields, columns, strict=True):
             plain = _plain(column)
             if plain.null_count:
                 valid &= pc.is_valid(plain).to_numpy(zero_copy_only=False)
-            part = _codes(plain, field.type)
-            if position == 0:
-                codes = part
-                continue
+            parts.append(_codes(plain, field.type))
+        codes = parts[0]
+        if len(parts) > 1:
             from semistream.kernels.hashing import combine
 
-            codes = codes.copy() if position == 1 else codes
-            combine(codes, part)
+            codes = codes.copy()
+            for part in parts[1:]:
+                combine(codes, part)
         if not self.exact and self.hash_bits < 64:
             codes = codes & np.uint64((1 << self.hash_bits) - 1)
         return codes, valid
@@ -158,18 +157,8 @@ def same_key_type(left: pa.DataType, right: pa.DataType) -> bool:
         return False
     if pa.types.is_timestamp(left) and pa.types.is_timestamp(right):
         return left.unit == right.unit and (left.tz is None) == (right.tz is None)
-    for either in (_is_text, _is_bytes):
-        if either(left) and either(right):
-            return True
-    return bool(left.equals(right))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    both_alike = (is_text(left) and is_text(right)) or (is_binary(left) and is_binary(right))
+    return both_alike or bool(left.equals(right))
 
 
 def _is_exact(kind: pa.DataType) -> bool:
@@ -191,31 +180,26 @@ def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
-    count = len(column)
     if pa.types.is_boolean(column.type):
         return pc.fill_null(column, fill_value=False).to_numpy(zero_copy_only=False).astype(np.uint64)
     if pa.types.is_floating(kind):
         return _float_codes(column)
     if pa.types.is_decimal(kind) and _is_exact(kind):
-        words = _values(pc.cast(column, pa.decimal128(38, kind.scale)), np.dtype(np.int64), 2 * count, 2)
+        words = raw_values(pc.cast(column, pa.decimal128(38, kind.scale)), "i8", per_value=2)
         return words[::2].view(np.uint64) ^ _SIGN
     if _is_exact(kind):
-        width = column.type.bit_width // 8
-        signed = not pa.types.is_unsigned_integer(column.type)
-        values = _values(column, np.dtype(f"{'i' if signed else 'u'}{width}"), count, 1)
-        if not signed:
+        values = raw_values(column)
+        if pa.types.is_unsigned_integer(column.type):
             return values.astype(np.uint64)
         return values.astype(np.int64).view(np.uint64) ^ _SIGN
     from semistream.kernels import hashing
 
-    codes = np.empty(count, np.uint64)
-    buffers = column.buffers()
-    data = buffers[-1].address if buffers[-1] is not None else 0
-    if _is_text(column.type) or _is_bytes(column.type):
-        wide = 8 if column.type in (pa.large_string(), pa.large_binary()) else 4
-        offsets = buffers[1].address + wide * column.offset if buffers[1] is not None else 0
-        if count:
-            hashing.hash_strings(data, offsets, wide, codes)
+    codes = np.empty(len(column), np.uint64)
+    buffer = column.buffers()[-1]
+    data = buffer.address if buffer is not None else 0
+    if is_text(column.type) or is_binary(column.type):
+        if len(column):
+            hashing.hash_strings(data, *offsets_of(column), codes)
     else:
         width = column.type.bit_width // 8
         hashing.hash_fixed(data + width * column.offset, width, codes)
@@ -224,15 +208,7 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
 
 def _float_codes(column: pa.Array) -> Codes:
     width = column.type.bit_width // 8
-    values = _values(column, np.dtype(f"f{width}"), len(column), 1) + 0.0  # -0.0 + 0.0 is 0.0
+    values = raw_values(column, f"f{width}") + 0.0  # -0.0 + 0.0 is 0.0
     values = values.astype(f"f{width}", copy=False)
     values[np.isnan(values)] = np.nan
     return values.view(f"u{width}").astype(np.uint64)
-
-
-def _values(column: pa.Array, dtype: np.dtype[np.generic], count: int, per_value: int) -> npt.NDArray[Any]:
-    """The raw values, also where the column is null (whatever lies there)."""
-    buffer = column.buffers()[1]
-    if count == 0 or buffer is None:
-        return np.zeros(count, dtype)
-    return np.frombuffer(buffer, dtype, count, offset=column.offset * per_value * dtype.itemsize)

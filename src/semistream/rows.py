@@ -43,10 +43,17 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def _is_variable(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
-    )
+    return is_text(kind) or is_binary(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Is this a string type as it is stored?"""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Is this a type of bytes, of any length, as it is stored?"""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:
@@ -63,6 +70,19 @@ def plain_values(column: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(column.type):
         return column
     return pc.cast(column.dictionary, storage_type("", column.type)).take(column.indices)
+
+
+def raw_values(column: pa.Array, dtype: str | None = None, per_value: int = 1) -> npt.NDArray[Any]:
+    """The values as they lie in memory, also where the column is null (whatever lies there); by default whole numbers.
+
+    A value of the column is ``per_value`` of the numbers.
+    """
+    signed = "u" if pa.types.is_unsigned_integer(column.type) else "i"
+    kind = np.dtype(dtype or f"{signed}{column.type.bit_width // 8}")
+    count, buffer = len(column) * per_value, column.buffers()[1]
+    if count == 0 or buffer is None:
+        return np.zeros(count, kind)
+    return np.frombuffer(buffer, kind, count, offset=column.offset * per_value * kind.itemsize)
 
 
 def normalise(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -132,9 +152,9 @@ class RowLayout:
         count = batch.num_rows
         lengths = np.full(count, self.head, np.int64)
         variable = np.flatnonzero(self.widths == 0)
-        columns = [_filled(batch.column(c)) for c in range(batch.num_columns)]
+        columns = [pc.cast(c, pa.uint8()) if pa.types.is_boolean(c.type) else c for c in batch.columns]
         for position in variable:
-            kernels.add_lengths(*_offsets(columns[position]), lengths)
+            kernels.add_lengths(*offsets_of(columns[position]), lengths)
         if count and int(lengths.max()) >= _MAX_ROW_BYTES:
             raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
         offsets = np.zeros(count + 1, np.int64)
@@ -148,7 +168,7 @@ class RowLayout:
             start = data.address if data is not None else 0
             if self.widths[c] == 0:
                 kernels.put_variable(
-                    start, *_offsets(column), bits, column.offset, rows, ends, self.head, int(self.slots[c]), c
+                    start, *offsets_of(column), bits, column.offset, rows, ends, self.head, int(self.slots[c]), c
                 )
             else:
                 width = int(self.widths[c])
@@ -178,7 +198,7 @@ class RowLayout:
             nulls = kernels.measure_variable(rows, slot, before, column, offsets, valid)
             out = np.empty(int(offsets[-1]), np.uint8)
             kernels.take_variable(rows, before, self.head, offsets, address_of(out))
-            wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+            wide = _is_large(kind)
             if not wide and len(out) > np.iinfo(np.int32).max:
                 raise SchemaError(f"column {self.schema.field(column).name!r}: over 2 GiB of text in one output batch")
             buffers = [
@@ -233,17 +253,15 @@ class Projection:
         return PackedRows(buffer, offsets)
 
 
-def _filled(column: pa.Array) -> pa.Array:
-    if pa.types.is_boolean(column.type):
-        return pc.cast(column, pa.uint8())
-    return column
-
-
-def _offsets(column: pa.Array) -> tuple[int, int]:
+def offsets_of(column: pa.Array) -> tuple[int, int]:
     """Address of the first offset of a variable-length column, and the bytes an offset takes."""
-    wide = 8 if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else 4
+    wide = 8 if _is_large(column.type) else 4
     buffer = column.buffers()[1]
     return (buffer.address + column.offset * wide if buffer is not None else 0), wide
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def _bits(valid: npt.NDArray[np.uint8], nulls: int) -> pa.Buffer | None:

@@ -81,8 +81,7 @@ class Stats:
 
     def put_back(self, before: Stats) -> None:
         """As they were when ``before`` was copied: what came since is done again."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(before, field.name))
+        vars(self).update(vars(before))
 
     def since(self, before: Stats) -> Stats:
         """What was added after ``before`` was copied; states stay as they are."""

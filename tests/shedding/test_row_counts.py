@@ -11,7 +11,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.shedding.row_counts import RowCounts
-from semistream.stores.paged import reading
+from semistream.stores.paged.lookups import MasterReader
 
 KEYS = 3000
 
@@ -44,7 +44,7 @@ def test_keys_with_one_row_cost_only_the_filter(tmp_path: Path) -> None:
 
 
 def test_several_rows_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "DEFAULT_BUFFER", 8192)
+    monkeypatch.setattr(MasterStore, "reader", lambda store: MasterReader(store, 8192, 8, double=True))
     keys = master(1000)
     store = build(tmp_path / "s", keys)
     counts = RowCounts(store, 1 << 20)

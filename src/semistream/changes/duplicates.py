@@ -30,7 +30,7 @@ from semistream.changes.publishing import Token, check_token, publish, token_pro
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
-from semistream.stores.asked import key_columns
+from semistream.stores.fetching import key_columns
 from semistream.stores.paged.manifest import Manifest
 
 _ROW = "_row"

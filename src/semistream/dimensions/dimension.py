@@ -46,8 +46,7 @@ from semistream.dimensions.shape import (
 )
 from semistream.errors import ArgumentError, StoreError
 from semistream.stores import MasterStore
-from semistream.stores.asked import key_columns
-from semistream.stores.fetching import to_batch
+from semistream.stores.fetching import key_columns, to_batch
 
 
 class Dimension:

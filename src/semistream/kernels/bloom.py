@@ -17,18 +17,18 @@ _THIRTY_TWO = np.uint64(32)
 
 
 @inline
-def _line(h, lines):  # type: ignore[no-untyped-def]
-    return np.int64(((h >> _THIRTY_TWO) * np.uint64(lines)) >> _THIRTY_TWO)
+def _place(words, code):  # type: ignore[no-untyped-def]
+    """The first word of a code's line, and a hash that has its bits."""
+    h = mix64(code ^ _SEED)
+    line = np.int64(((h >> _THIRTY_TWO) * np.uint64(len(words) // WORDS)) >> _THIRTY_TWO)
+    return line * WORDS, mix64(h)
 
 
 @kernel("void(uint64[::1], uint64[::1])")
 def bloom_add(words, codes):
     """Set the bits of each code."""
-    lines = len(words) // WORDS
     for i in range(len(codes)):
-        h = mix64(codes[i] ^ _SEED)
-        base = _line(h, lines) * WORDS
-        g = mix64(h)
+        base, g = _place(words, codes[i])
         for _ in range(BITS):
             bit = g & _LINE_MASK
             words[base + np.int64(bit >> np.uint64(6))] |= np.uint64(1) << (bit & np.uint64(63))
@@ -38,11 +38,8 @@ def bloom_add(words, codes):
 @kernel("void(uint64[::1], uint64[::1], boolean[::1])")
 def bloom_test(words, codes, out):
     """True where the code may be there; False where it certainly is not."""
-    lines = len(words) // WORDS
     for i in range(len(codes)):
-        h = mix64(codes[i] ^ _SEED)
-        base = _line(h, lines) * WORDS
-        g = mix64(h)
+        base, g = _place(words, codes[i])
         present = True
         for _ in range(BITS):
             bit = g & _LINE_MASK

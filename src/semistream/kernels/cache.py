@@ -41,7 +41,7 @@ FREE, HELD, MORE, ABSENT = 0, 1, 2, 3
 NONE = 0xFFFFFFFF
 ROW_MISSING, ROW_ABSENT = 0, 1
 NONE64 = np.int64(NONE)
-_BLOCK = 128
+_AT_ONCE = 128
 _LOW32 = np.uint64(0xFFFFFFFF)
 _S32, _S56 = np.uint64(32), np.uint64(56)
 _CHECK_A, _CHECK_B = np.uint64(0x9FB21C651E98DF25), np.uint64(0x8EBC6AF09C88C6E3)
@@ -116,6 +116,14 @@ def find(header, code, bucket, tag):
 
 
 @inline
+def entry_of(header, code):
+    """A code's bucket, and the way of it that holds the code, or -1."""
+    h = mix64(code)
+    bucket = bucket_of(header, h)
+    return bucket, find(header, code, bucket, tag_of(h))
+
+
+@inline
 def sketch_pair(header, code):
     """The addresses of a code's two counters."""
     h = mix64(code ^ _SKETCH_SEED)
@@ -158,16 +166,16 @@ def _copy_row(target, source, width):
 def probe(header, codes, valid, out, staging, width):
     """Look codes up: out[i] is the address of the cell's value, ROW_ABSENT, or ROW_MISSING; every arrival is counted.
 
-    Three passes over a small block keep several cache misses in flight at once. With width > 0 values are copied, one
+    Three passes over a few codes keep several cache misses in flight at once. With width > 0 values are copied, one
     after the other, to the staging, and out[i] is the copy: whoever takes columns from them then waits on memory no
     more.
     """
     value_at = header[VALUE_AT]
-    hashes = np.empty(_BLOCK, np.uint64)
-    ways = np.empty(_BLOCK, np.int64)
+    hashes = np.empty(_AT_ONCE, np.uint64)
+    ways = np.empty(_AT_ONCE, np.int64)
     hits = 0
-    for start in range(0, len(codes), _BLOCK):
-        count = min(_BLOCK, len(codes) - start)
+    for start in range(0, len(codes), _AT_ONCE):
+        count = min(_AT_ONCE, len(codes) - start)
         for i in range(count):
             hashes[i] = mix64(codes[start + i])
             prefetch(bucket_of(header, hashes[i]))
@@ -248,10 +256,7 @@ def check_structure(header, found):
         held += 1
         if state != MORE:
             live += 1
-            code = load_u64(cell)
-            h = mix64(code)
-            bucket = bucket_of(header, h)
-            way = find(header, code, bucket, tag_of(h))
+            bucket, way = entry_of(header, load_u64(cell))
             if way < 0 or cell_of(header, bucket, way) != index:
                 lost += 1
     found[0], found[1], found[2], found[3] = live, held, free, lost

@@ -35,6 +35,7 @@ from semistream.kernels.cache import (
     bucket_of,
     cell_at,
     cell_of,
+    entry_of,
     find,
     next_cell,
     seal,
@@ -243,9 +244,7 @@ def discard(header, codes):
     """Drop these keys: they changed in the master."""
     dropped = 0
     for i in range(len(codes)):
-        h = mix64(codes[i])
-        bucket = bucket_of(header, h)
-        way = find(header, codes[i], bucket, tag_of(h))
+        bucket, way = entry_of(header, codes[i])
         if way >= 0:
             _evict(header, bucket, way)
             dropped += 1
@@ -259,10 +258,7 @@ def limit_cells(header, limit):
         cell = cell_at(header, index)
         if load_u8(cell + 8) == FREE:
             continue
-        code = load_u64(cell)
-        h = mix64(code)
-        bucket = bucket_of(header, h)
-        way = find(header, code, bucket, tag_of(h))
+        bucket, way = entry_of(header, load_u64(cell))
         if way >= 0:
             _evict(header, bucket, way)
     header[TOP] = min(header[TOP], limit)

@@ -43,17 +43,20 @@ def hash_bytes(address, count):  # type: ignore[no-untyped-def]
     return mix64(h ^ (tail * _P1))
 
 
+@inline
+def offset_at(offsets, offset_bytes, i):  # type: ignore[no-untyped-def]
+    """One of the offsets (of 4 or 8 bytes) of an Arrow string or binary column."""
+    if offset_bytes == 4:
+        return np.int64(load_u32(offsets + 4 * i))
+    return np.int64(load_u64(offsets + 8 * i))
+
+
 @kernel("void(int64, int64, int64, uint64[::1])")
 def hash_strings(data, offsets, offset_bytes, out):
-    """Hash each value of an Arrow string or binary column (offsets of 4 or 8 bytes)."""
+    """Hash each value of an Arrow string or binary column."""
     for i in range(len(out)):
-        if offset_bytes == 4:
-            start = np.int64(load_u32(offsets + 4 * i))
-            end = np.int64(load_u32(offsets + 4 * i + 4))
-        else:
-            start = np.int64(load_u64(offsets + 8 * i))
-            end = np.int64(load_u64(offsets + 8 * i + 8))
-        out[i] = hash_bytes(data + start, end - start)
+        start = offset_at(offsets, offset_bytes, i)
+        out[i] = hash_bytes(data + start, offset_at(offsets, offset_bytes, i + 1) - start)
 
 
 @kernel("void(int64, int64, uint64[::1])")

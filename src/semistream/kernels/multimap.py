@@ -99,10 +99,10 @@ def insert(state, buckets, codes, keys, slots, free_slots, free_keys, arriving, 
 
 
 @kernel("void(int32[::1], uint64[::1], int32[:, ::1], uint64[::1], int64[::1])")
-def lookup(buckets, codes, keys, asked, out):
+def lookup(buckets, codes, keys, wanted, out):
     """The entry of each code, or NONE."""
-    for i in range(len(asked)):
-        out[i] = _find(buckets, codes, keys, asked[i])
+    for i in range(len(wanted)):
+        out[i] = _find(buckets, codes, keys, wanted[i])
 
 
 @kernel("void(int32[:, ::1], int32[:, ::1], int64[::1], int32[::1])")

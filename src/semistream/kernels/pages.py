@@ -67,54 +67,38 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
     overhead = 8 if fixed else 12
     capacity = stride_bytes - HEADER
     page_start, used, pages, strides, i = 0, 0, 0, 0, 0
+    group_end, size, small = 0, 0, False
     while i < count:
-        end = i
-        size = 0
-        while end < count and codes[end] == codes[i]:
-            size += lengths[end] + overhead
-            end += 1
-        small = size <= capacity
-        if small and end == count and not final:
-            break  # the group may go on in the next block
-        if used > 0 and (not small or used + size > capacity):
+        apart = False
+        if i == group_end:
+            size = 0
+            while group_end < count and codes[group_end] == codes[i]:
+                size += lengths[group_end] + overhead
+                group_end += 1
+            small = size <= capacity
+            if small and group_end == count and not final:
+                break  # the group may go on in the next block
+            apart = not small  # a group larger than a page begins a page of its own
+        # What shares a page: a whole group, or a row of a group larger than a page.
+        end = group_end if small else i + 1
+        need = size if small else lengths[i] + overhead
+        if used > 0 and (apart or used + need > capacity):
             if strides + 1 > out_strides:
                 break
             _emit(output, pages, strides, 1, page_start, i)
             pages += 1
             strides += 1
             page_start, used = i, 0
-        if small:
-            used += size
-            i = end
-            continue
-        # A group larger than a page: it begins a page of its own.
-        k = i
-        full = False
-        while k < end:
-            need = lengths[k] + overhead
-            if used > 0 and used + need > capacity:
-                if strides + 1 > out_strides:
-                    full = True
-                    break
-                _emit(output, pages, strides, 1, page_start, k)
-                pages += 1
-                strides += 1
-                page_start, used = k, 0
-            if need > capacity:
-                long = (need + HEADER + stride_bytes - 1) // stride_bytes
-                if strides + long > out_strides:
-                    full = True
-                    break
-                _emit(output, pages, strides, long, k, k + 1)
-                pages += 1
-                strides += long
-                k += 1
-                page_start, used = k, 0
-                continue
+        if need > capacity:
+            long = (need + HEADER + stride_bytes - 1) // stride_bytes
+            if strides + long > out_strides:
+                break
+            _emit(output, pages, strides, long, i, end)
+            pages += 1
+            strides += long
+            page_start = end
+        else:
             used += need
-            k += 1
-        if full:
-            break
         i = end
     if final and i == count and page_start < count and strides + 1 <= out_strides:
         _emit(output, pages, strides, 1, page_start, count)

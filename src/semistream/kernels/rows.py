@@ -11,6 +11,7 @@ the variable part).
 
 import numpy as np
 
+from semistream.kernels.hashing import offset_at
 from semistream.kernels.jit import (
     copy_bytes,
     inline,
@@ -80,18 +81,11 @@ def put_fixed(data, validity, bit_offset, width, rows, slot, column):
             _set_null(row, column)
 
 
-@inline
-def _offset_at(offsets, offset_bytes, i):  # type: ignore[no-untyped-def]
-    if offset_bytes == 4:
-        return np.int64(load_u32(offsets + 4 * i))
-    return np.int64(load_u64(offsets + 8 * i))
-
-
 @kernel("void(int64, int64, int64[::1])")
 def add_lengths(offsets, offset_bytes, lengths):
     """Add the byte lengths of a variable-length Arrow column to the rows' lengths."""
     for i in range(len(lengths)):
-        lengths[i] += _offset_at(offsets, offset_bytes, i + 1) - _offset_at(offsets, offset_bytes, i)
+        lengths[i] += offset_at(offsets, offset_bytes, i + 1) - offset_at(offsets, offset_bytes, i)
 
 
 @kernel("void(int64, int64, int64, int64, int64, int64[::1], int64[::1], int64, int64, int64)")
@@ -100,8 +94,8 @@ def put_variable(data, offsets, offset_bytes, validity, bit_offset, rows, ends, 
     for i in range(len(rows)):
         row = rows[i]
         if _is_valid(validity, bit_offset + i):
-            start = _offset_at(offsets, offset_bytes, i)
-            count = _offset_at(offsets, offset_bytes, i + 1) - start
+            start = offset_at(offsets, offset_bytes, i)
+            count = offset_at(offsets, offset_bytes, i + 1) - start
             copy_bytes(row + head + ends[i], data + start, count)
             ends[i] += count
         else:

@@ -88,7 +88,7 @@ class LookupSpec:
             self._set("columns", tuple(self.columns))
         if self.suffix is not None and not isinstance(self.suffix, str):
             raise ArgumentError(f"suffix={self.suffix!r} must be a text, for example '_master'")
-        AsOf.asked(self.as_of, self.valid_from, self.valid_to)
+        AsOf.from_arguments(self.as_of, self.valid_from, self.valid_to)
         self._check_misses()
 
     def _keys(self) -> dict[str, str]:
@@ -124,7 +124,7 @@ class LookupSpec:
     @property
     def moment(self) -> AsOf | None:
         """The columns of time by which the version of a master's row is chosen."""
-        return AsOf.asked(self.as_of, self.valid_from, self.valid_to)
+        return AsOf.from_arguments(self.as_of, self.valid_from, self.valid_to)
 
     def alone(self) -> "LookupSpec":
         """Without what an engine adds."""

@@ -74,7 +74,7 @@ def build(
                 f"column {field.name!r} of type {field.dataType.simpleString()} cannot be stored; leave it out with "
                 "columns=[...] or cast it"
             ) from error
-    schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key, None)
+    schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
     nulls = df.where(" or ".join(f"`{name.replace('`', '``')}` is null" for name in key)).count()
@@ -115,7 +115,7 @@ def _write(schema: pa.Schema, codec: KeyCodec, path: Path, page_bytes: int) -> A
                     continue
                 block = packer.pack(batch.drop_columns([_CODE]))
                 first = int(block.codes[0]) if first is None else first
-                writer.append(block.codes, block.rows, block.lengths)
+                writer.append(block)
             if first is None:
                 writer.abort()
                 return

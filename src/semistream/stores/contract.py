@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,16 @@ from semistream.errors import ArgumentError
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout
 from semistream.stats import ReadCounters
-from semistream.stores.device import Device
+from semistream.stores.device import WARM, Device
 
-Ability = Literal["pages", "versions"]
+Ability = Literal["pages"]
 Pages = npt.NDArray[np.int64]
 Found = Iterator[tuple[npt.NDArray[np.int64], Addresses]]
 DEFAULT_BUFFER = 4 << 20
 PLAN_BYTES = 160  # what finding one code may take beside its rows, when every code lies on a page of its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoreFacts:
     """What cost models and the planner know of a store: sizes, and what a read costs."""
 
@@ -42,11 +42,11 @@ class StoreFacts:
     largest_page: int  # what a read buffer must hold at least
     longest_request: int  # bytes that are read by one request at most
     row_bytes: float  # on average, its key included
-    index_bytes: int  # of the memory of every reader
-    filter_bytes: int  # of the filter of its keys; 0 when there is none
+    index_bytes: int = 0  # of the memory of every reader
+    filter_bytes: int = 0  # of the filter of its keys; 0 when there is none
     unique: bool  # no key has more than one row
-    direct: bool  # reads go past the page cache
-    device: Device
+    direct: bool = False  # reads go past the page cache
+    device: Device = WARM  # a page cache, if nothing else is known
     layout: RowLayout
     key_types: tuple[pa.DataType, ...]
 
@@ -89,9 +89,9 @@ class Reader(Protocol):
 
 
 class Store(Protocol):
-    """One version of a master."""
+    """One version of a master; a store that extends this class has no filter unless it says so."""
 
-    abilities: ClassVar[frozenset[Ability]]
+    abilities: ClassVar[frozenset[Ability]] = frozenset()
     schema: pa.Schema
     key: tuple[str, ...]
     codec: KeyCodec
@@ -103,9 +103,11 @@ class Store(Protocol):
 
     def bloom(self) -> npt.NDArray[np.uint64]:
         """The filter of the keys (`semistream.kernels.bloom`), or an empty array when there is none."""
+        return np.empty(0, np.uint64)
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes the filter does not cover, since an update changed them."""
+        return np.zeros(len(codes), np.bool_)
 
 
 class PageReader(Reader, Protocol):
@@ -131,16 +133,6 @@ class PageStore(Store, Protocol):
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
         """The first page of each level (the base, then the updates) and the first codes of its pages."""
-
-
-class VersionedStore(Store, Protocol):
-    """Ability "versions": it changes, and says what changed."""
-
-    def latest(self) -> Self:
-        """This store at its newest version (the same object when nothing is newer)."""
-
-    def changed_since(self, version: int) -> Codes | None:
-        """Codes that may differ between ``version`` and this one; None when everything may."""
 
 
 def check_abilities(what: str, needs: Iterable[Ability], store: Store) -> None:

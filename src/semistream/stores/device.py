@@ -9,6 +9,7 @@ import mmap
 import os
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,24 @@ class Device:
         return requests * self.request_seconds + size * self.byte_seconds
 
 
-def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) -> Device:
+WARM = Device()
+_DIRECT = Device(20e-6, 0.35e-9)  # past the page cache, where it cannot be measured
+_IN_FLIGHT = 8
+
+
+def measure_both(path: Path, page_bytes: int) -> dict[str, float]:
+    """What reads of a file cost, through the page cache and past it, as the manifest has it."""
+    cached = measure(path, page_bytes, direct=False)
+    try:
+        return as_numbers(cached, measure(path, page_bytes, direct=True))
+    except OSError:  # this file system has no O_DIRECT
+        return as_numbers(cached, _DIRECT)
+
+
+def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
     """Time random page reads and long reads of a file; a fraction of a second.
 
-    With O_DIRECT the requests are spread over ``in_flight`` threads as in a real sweep, so the figure is the cost of a
+    With O_DIRECT the requests are spread over several threads as in a real sweep, so the figure is the cost of a
     request among others in flight, not its latency.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -46,9 +61,9 @@ def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) ->
     size = os.path.getsize(path) // page_bytes * page_bytes
     long_bytes = max(512 * 1024, 4 * page_bytes)
     if size < 4 * long_bytes:
-        return Device(20e-6, 0.35e-9) if direct else Device()
+        return _DIRECT if direct else WARM
     fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
-    threads = in_flight if direct else 1
+    threads = _IN_FLIGHT if direct else 1
     try:
         memory = mmap.mmap(-1, threads * long_bytes)
         base = address_of(np.frombuffer(memory, np.uint8))
@@ -61,11 +76,8 @@ def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) ->
             edges = [requests * i // threads for i in range(threads + 1)]
             start = time.perf_counter()
             with ThreadPoolExecutor(threads) as pool:
-                list(
-                    pool.map(
-                        lambda i: read_ranges(fd, addresses, lengths, offsets, edges[i], edges[i + 1]), range(threads)
-                    )
-                )
+                reads = pool.map(lambda ends: read_ranges(fd, addresses, lengths, offsets, *ends), pairwise(edges))
+                list(reads)  # wait for all of them
             return (time.perf_counter() - start) / requests
 
         timed(page_bytes, 64)
@@ -79,14 +91,11 @@ def measure(path: Path, page_bytes: int, *, direct: bool, in_flight: int = 8) ->
 
 def as_numbers(cached: Device, direct: Device) -> dict[str, float]:
     """Both devices for the manifest."""
-    return {
-        **{f"cached_{name}": value for name, value in asdict(cached).items()},
-        **{f"direct_{name}": value for name, value in asdict(direct).items()},
-    }
+    devices = {"cached": cached, "direct": direct}
+    return {f"{kind}_{name}": value for kind, device in devices.items() for name, value in asdict(device).items()}
 
 
 def from_numbers(numbers: dict[str, float], *, direct: bool) -> Device:
     """The device that a manifest describes."""
     prefix = "direct_" if direct else "cached_"
-    found = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
-    return Device(**found) if found else Device()
+    return Device(**{name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)})

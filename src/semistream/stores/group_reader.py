@@ -39,9 +39,7 @@ class GroupReader(ABC):
         """See `Reader.match`."""
         return self.find(codes, self.buffer_bytes)
 
-    def match_each(self, codes: Codes) -> Found:
-        """See `Reader.match_each`."""
-        return self.find(codes, self.buffer_bytes)
+    match_each = match
 
     def collect(
         self,

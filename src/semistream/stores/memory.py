@@ -17,13 +17,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows
-from semistream.stores.contract import DEFAULT_BUFFER, Ability, Found, Pages, StoreFacts
-from semistream.stores.device import Device
+from semistream.stores.contract import DEFAULT_BUFFER, Ability, Found, Pages, PageStore, StoreFacts
 from semistream.stores.fetching import copy_rows
 from semistream.stores.group_reader import GroupReader, Indices, portions
 from semistream.stores.paged.building import Packer, stored_schema
@@ -34,8 +32,8 @@ from semistream.stores.sources import open_source
 _CODE_BYTES = 8
 
 
-class MemoryStore:
-    """A master in memory; see the module."""
+class MemoryStore(PageStore):
+    """A master in memory; see the module. It has no filter: asking for a key that is absent costs no read."""
 
     abilities: ClassVar[frozenset[Ability]] = frozenset({"pages"})
     version = 1
@@ -61,7 +59,7 @@ class MemoryStore:
         """
         names = [key] if isinstance(key, str) else list(key)
         opened = open_source(source, None)
-        schema = stored_schema(opened.schema, names, None)
+        schema = stored_schema(opened.schema, names)
         codec = KeyCodec([schema.field(name) for name in names], hash_bits)
         packer = Packer(schema, codec)
         nothing = pa.RecordBatch.from_pylist([], schema)
@@ -84,10 +82,7 @@ class MemoryStore:
             longest_request=page_bytes,
             row_bytes=per_row + (len(packed.buffer) / rows if rows else layout.head),
             index_bytes=2 * edges.nbytes,
-            filter_bytes=0,
             unique=len(begins) == rows,
-            direct=False,
-            device=Device(),
             layout=layout,
             key_types=tuple(field.type for field in codec.fields),
         )
@@ -113,14 +108,6 @@ class MemoryStore:
     def levels(self) -> Iterator[tuple[int, Codes]]:
         """See `PageStore.levels`."""
         yield 0, self.codes[self.edges[:-1]]
-
-    def bloom(self) -> npt.NDArray[np.uint64]:
-        """No filter: asking for a key that is absent costs no read."""
-        return np.empty(0, np.uint64)
-
-    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
-        """See `Store.in_deltas`."""
-        return np.zeros(len(codes), np.bool_)
 
     def __repr__(self) -> str:
         return f"MemoryStore(rows={self.facts.rows:,}, key={list(self.key)})"

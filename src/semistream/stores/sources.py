@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv"
 
 
 @dataclass(frozen=True)
-class Source:
-    """Batches of one schema, and how many rows they hold if that is known."""
+class TableInput:
+    """A table as batches of one schema, and how many rows they hold if that is known."""
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
@@ -31,15 +32,15 @@ def is_spark(source: object) -> bool:
     return type(source).__module__.startswith("pyspark.sql") and type(source).__name__ == "DataFrame"
 
 
-def open_source(source: object, columns: list[str] | None) -> Source:
+def open_source(source: object, columns: list[str] | None) -> TableInput:
     """Parquet, CSV or Arrow files, Arrow tables or batches, pandas, Polars: anything that can be turned into Arrow."""
     if isinstance(source, str | os.PathLike):
         return _files(local_path("source", source), columns)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        table = _selected(source, columns)
-        return Source(table.schema, lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)), table.num_rows)
+        table = source.select(_checked(source.schema, columns))
+        return TableInput(table.schema, lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)), table.num_rows)
     if type(source).__module__.startswith("pandas"):
         return open_source(pa.Table.from_pandas(source, preserve_index=False), columns)
     if hasattr(source, "__arrow_c_stream__"):
@@ -54,7 +55,7 @@ def open_source(source: object, columns: list[str] | None) -> Source:
     )
 
 
-def _files(path: Path, columns: list[str] | None) -> Source:
+def _files(path: Path, columns: list[str] | None) -> TableInput:
     if not path.exists():
         raise ArgumentError(f"source {path} does not exist")
     kind = _FORMATS.get(path.suffix.lower(), "parquet") if path.is_file() else _kind_of_directory(path)
@@ -74,7 +75,7 @@ def _files(path: Path, columns: list[str] | None) -> Source:
         except pa.ArrowInvalid as error:
             raise SchemaError(f"source {path}: {error}") from error
 
-    return Source(schema, batches, rows)
+    return TableInput(schema, batches, rows)
 
 
 def _kind_of_directory(path: Path) -> str:
@@ -89,7 +90,7 @@ def _kind_of_directory(path: Path) -> str:
     return kinds.pop()
 
 
-def _iterable(items: Iterator[Any], columns: list[str] | None) -> Source:
+def _iterable(items: Iterator[Any], columns: list[str] | None) -> TableInput:
     first = next(items, None)
     if not isinstance(first, pa.RecordBatch):
         got = "nothing" if first is None else type(first).__name__
@@ -97,17 +98,12 @@ def _iterable(items: Iterator[Any], columns: list[str] | None) -> Source:
             f"an iterable source must give Arrow record batches, this one gave {got}; "
             "for an empty master give an empty pyarrow.Table, which has a schema"
         )
-
-    def chained() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from items
-
-    return _stream(first.schema, chained(), columns, None)
+    return _stream(first.schema, itertools.chain([first], items), columns, None)
 
 
 def _stream(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], columns: list[str] | None, rows: int | None
-) -> Source:
+) -> TableInput:
     names = _checked(schema, columns)
 
     def selected() -> Iterator[pa.RecordBatch]:
@@ -117,11 +113,7 @@ def _stream(
                 raise SchemaError(f"batch {number} of the source has no column {missing[0]!r}; the first had {names}")
             yield batch.select(names)
 
-    return Source(pa.schema([schema.field(name) for name in names]), selected, rows)
-
-
-def _selected(table: pa.Table, columns: list[str] | None) -> pa.Table:
-    return table.select(_checked(table.schema, columns))
+    return TableInput(pa.schema([schema.field(name) for name in names]), selected, rows)
 
 
 def _checked(schema: pa.Schema, columns: list[str] | None) -> list[str]:

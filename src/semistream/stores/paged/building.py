@@ -17,10 +17,10 @@ from semistream.durable import explained
 from semistream.errors import ArgumentError, SchemaError, StoreError, choose, counted
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
-from semistream.stores import device as devices
+from semistream.stores.device import measure_both
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties, new_id
 from semistream.stores.paged.publishing import publish, removed_on_error
-from semistream.stores.paged.segment import Segment, SegmentWriter, check_page_bytes
+from semistream.stores.paged.segment import Segment, SegmentWriter
 from semistream.stores.paged.sorting import Block, sort_blocks
 from semistream.stores.paged.store import MasterStore, Progress, row_schema
 from semistream.stores.sources import is_spark, open_source
@@ -49,15 +49,14 @@ class Packer:
         return Block.of(codes, self.layout.pack(batch.select(self.layout.schema.names)))
 
 
-def stored_schema(schema: pa.Schema, key: list[str], columns: list[str] | None) -> pa.Schema:
+def stored_schema(schema: pa.Schema, key: list[str]) -> pa.Schema:
     """The schema that a store of this source will have; fails on unknown keys and types that cannot be stored."""
     unknown = [name for name in key if name not in schema.names]
     if unknown:
         raise ArgumentError(f"key={key}: the source has no column {unknown[0]!r}; its columns are {schema.names}")
     if len(set(key)) != len(key):
         raise ArgumentError(f"key={key} names a column twice")
-    names = schema.names if columns is None else columns
-    return pa.schema([pa.field(name, storage_type(name, schema.field(name).type)) for name in names])
+    return pa.schema([pa.field(field.name, storage_type(field.name, field.type)) for field in schema])
 
 
 def with_keys(key: list[str], columns: list[str] | None) -> list[str] | None:
@@ -109,7 +108,8 @@ def build(
 ) -> MasterStore:
     """See `MasterStore.build`."""
     refuse = choose("null_keys", null_keys, ("drop", "refuse")) == "refuse"
-    check_page_bytes(page_bytes)
+    if page_bytes not in [1 << shift for shift in range(12, 21)]:  # a stride must suit O_DIRECT
+        raise ArgumentError(f"page_bytes={page_bytes!r}: use a power of two from 4096 to 1048576")
     memory_bytes = parse_bytes(memory)
     if not key or not all(isinstance(name, str) for name in key):
         shown = key[0] if len(key) == 1 else key
@@ -124,7 +124,7 @@ def build(
         )
         return built.apply(properties=properties) if properties else built
     opened = open_source(source, with_keys(key, columns))
-    schema = stored_schema(opened.schema, key, None)
+    schema = stored_schema(opened.schema, key)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
     packer = Packer(schema, codec)
@@ -142,10 +142,11 @@ def build(
                 if progress is not None:
                     progress("read and sort", seen, opened.rows)
 
-    writer = SegmentWriter(new_segment(path), packer.layout, page_bytes, _expected(opened.rows))
+    # A source of unknown size gets no filter: it would have to be sized before the rows are seen.
+    writer = SegmentWriter(new_segment(path), packer.layout, page_bytes, expected_rows=opened.rows or 0)
     with writer.removed_on_error():
         for block in sort_blocks(blocks(), memory_bytes, path):
-            writer.append(block.codes, block.rows, block.lengths)
+            writer.append(block)
             if progress is not None:
                 progress("write pages", writer.rows, seen - packer.null_keys)
         entry = writer.finish("base")
@@ -158,11 +159,6 @@ def raise_null_keys(count: int, key: list[str], among: str) -> NoReturn:
         f"{count:,} of {among} have a NULL in their key ({', '.join(key)}) and could never match; "
         "filter them out, or leave them out with null_keys='drop' (--null-keys drop)"
     )
-
-
-def _expected(rows: int | None) -> int:
-    # A source of unknown size gets no filter: it would have to be sized before the rows are seen.
-    return rows or 0
 
 
 def publish_build(
@@ -180,9 +176,7 @@ def publish_build(
     files = [entry.file for entry in entries]
     largest = path / max(entries, key=lambda entry: entry.bytes).file
     with removed_on_error(path, files), explained("read", largest):
-        costs = devices.as_numbers(
-            devices.measure(largest, page_bytes, direct=False), _direct_cost(largest, page_bytes)
-        )
+        costs = measure_both(largest, page_bytes)
     content: dict[str, Any] = {
         "schema": schema,
         "key": tuple(key),
@@ -209,10 +203,3 @@ def open_and_publish(
         store = MasterStore(path, manifest, direct=direct, opened=opened)
     publish(manifest, path, new_files)
     return store
-
-
-def _direct_cost(path: Path, page_bytes: int) -> devices.Device:
-    try:
-        return devices.measure(path, page_bytes, direct=True)
-    except OSError:  # this file system has no O_DIRECT
-        return devices.Device(20e-6, 0.35e-9)

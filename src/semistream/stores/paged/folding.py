@@ -48,27 +48,24 @@ def write_delta(
     store: MasterStore, changed: Codes, blocks: list[Block]
 ) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
     """The delta with these new rows, and with earlier ones if need be; returns it and the segments below it."""
-    deltas = [entry.bytes for entry in store.manifest.segments if entry.role == "delta"]
+    deltas = [entry.bytes for entry in store.manifest.deltas]
     rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
     new = DATA_AT + -(-rows // store.page_bytes) * store.page_bytes + 8 * len(changed)
     first = fold_from(deltas, new) if len(deltas) >= MOST_DELTAS else len(deltas)
-    return _write(store, changed, blocks, first, _FOLD_MEMORY)
+    return _fold(store, changed, blocks, first, _FOLD_MEMORY)
 
 
-def _write(
+def _fold(
     store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str
 ) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
-    segments = store.manifest.segments
-    deltas = [entry for entry in segments if entry.role == "delta"]
     folded = store.delta_levels()[first:]
     writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes)
     with writer.removed_on_error():
         for block in sort_blocks(_all_rows(store, changed, blocks, folded), parse_bytes(memory), store.path):
-            writer.append(block.codes, block.rows, block.lengths)
-        listed = [level.changed for level in folded if level.changed is not None]
-        together = np.unique(np.concatenate([changed, *listed]))
+            writer.append(block)
+        together = np.unique(np.concatenate([changed, *(level.changed for level in folded)]))
         entry = writer.finish("delta", together, changed if folded else None)
-    return entry, (*(one for one in segments if one.role == "base"), *deltas[:first])
+    return entry, (*store.manifest.bases, *store.manifest.deltas[:first])
 
 
 def _all_rows(store: MasterStore, changed: Codes, blocks: list[Block], folded: list[Level]) -> Iterator[Block]:
@@ -93,18 +90,18 @@ def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterS
     """See `MasterStore.merge_deltas`."""
     if at_most < 1:
         raise ArgumentError(f"at_most={at_most}: at least one update must stay")
-    deltas = [entry.bytes for entry in store.manifest.segments if entry.role == "delta"]
+    deltas = [entry.bytes for entry in store.manifest.deltas]
     if len(deltas) <= at_most:
         return store
     check_newest(store.manifest, store.path, "merge_deltas")
     first = min(fold_from(deltas), at_most - 1)
-    entry, below = _write(store, np.empty(0, np.uint64), [], first, memory)
+    entry, below = _fold(store, np.empty(0, np.uint64), [], first, memory)
     return succeed(store, store.manifest.next("merge", segments=(*below, entry)), [entry])
 
 
 def compact(store: MasterStore, memory: int | str, progress: Progress | None) -> MasterStore:
     """See `MasterStore.compact`."""
-    if all(entry.role == "base" for entry in store.manifest.segments) and len(store.manifest.segments) == 1:
+    if len(store.manifest.bases) == len(store.manifest.segments) == 1:
         return store
     check_newest(store.manifest, store.path, "compact")
 
@@ -120,7 +117,7 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
     writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes, store.rows)
     with writer.removed_on_error():
         for block in sort_blocks(blocks(), parse_bytes(memory), store.path):
-            writer.append(block.codes, block.rows, block.lengths)
+            writer.append(block)
         entry = writer.finish("base")
     if entry.rows != store.rows:
         (store.path / entry.file).unlink()

@@ -20,12 +20,12 @@ from semistream.stores.paged.segment import Segment
 
 @dataclass(frozen=True)
 class Level:
-    """Segments that are searched as one; ``changed`` is None for the base."""
+    """Segments that are searched as one; ``changed`` is empty for the base."""
 
     segments: tuple[Segment, ...]
     first_page: int
     firsts: Codes
-    changed: Codes | None
+    changed: Codes
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """The pages [low, high) on which rows of these ascending codes may lie."""
@@ -37,7 +37,7 @@ class Level:
 
     def changes(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which of these codes the level lists as changed."""
-        return among(codes, self.changed) if self.changed is not None else np.zeros(len(codes), np.bool_)
+        return among(codes, self.changed)
 
 
 class Levels:
@@ -45,33 +45,20 @@ class Levels:
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         bases = tuple(one for one in segments if one.entry.role == "base")
-        self.all = [Level(bases, 0, _joined([one.firsts for one in bases]), None)]
-        first = sum(one.pages for one in bases)
+        nothing = np.empty(0, np.uint64)
+        self.base = Level(bases, 0, np.concatenate([nothing, *(one.firsts for one in bases)]), nothing)
+        self.all = [self.base]
+        self.pages = sum(one.pages for one in bases)
         for segment in segments:
             if segment.entry.role == "delta":
-                self.all.append(Level((segment,), first, segment.firsts, segment.section("changed")))
-                first += segment.pages
-        self.pages = first
-
-    @property
-    def base(self) -> Level:
-        """The oldest level."""
-        return self.all[0]
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All segments, in page order."""
-        return [segment for level in self.all for segment in level.segments]
+                self.all.append(Level((segment,), self.pages, segment.firsts, segment.section("changed")))
+                self.pages += segment.pages
+        self.segments = [segment for level in self.all for segment in level.segments]  # in page order
 
     @property
     def index_bytes(self) -> int:
         """Memory that the index takes, with the codes of the deltas."""
-        return sum(
-            level.firsts.nbytes
-            + sum(one.starts.nbytes for one in level.segments if one.starts is not None)
-            + (0 if level.changed is None else level.changed.nbytes)
-            for level in self.all
-        )
+        return sum(one.index_bytes for one in self.segments) + sum(level.changed.nbytes for level in self.all)
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """See `MasterStore.locate`."""
@@ -119,7 +106,3 @@ def wanted(low: Pages, high: Pages) -> tuple[Pages, Pages, Pages]:
     pages, first, last = (np.empty(most, np.int64) for _ in range(3))
     count = wanted_pages(low, high, pages, first, last)
     return pages[:count], first[:count], last[:count]
-
-
-def _joined(arrays: list[Codes]) -> Codes:
-    return np.concatenate(arrays) if arrays else np.empty(0, np.uint64)

@@ -23,10 +23,10 @@ class MasterReader(PageBuffer):
         for level_codes, index, level_low, level_high in self.store.located.apart(codes, low, high):
             pages, first, last = wanted(level_low, level_high)
             done = 0
-            for loaded in self.read(pages):
-                some = slice(done, done + len(loaded.pages))
+            for addresses in self.read(pages):
+                some = slice(done, done + len(addresses))
                 done = some.stop
-                found, rows = self._match_loaded(loaded.addresses, first[some], last[some], level_codes)
+                found, rows = self._match_loaded(addresses, first[some], last[some], level_codes)
                 yield index[found], rows
 
     def match_each(self, codes: Codes) -> Found:
@@ -35,13 +35,13 @@ class MasterReader(PageBuffer):
         low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         low[order], high[order] = self.store.locate(codes[order])
         sizes = high - low
-        asking = np.repeat(np.arange(len(codes)), sizes)
-        pages = np.repeat(low, sizes) + np.arange(len(asking)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        wanted_by = np.repeat(np.arange(len(codes)), sizes)
+        pages = np.repeat(low, sizes) + np.arange(len(wanted_by)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         done = 0
-        for loaded in self.read_each(pages):
-            one = asking[done : done + len(loaded.pages)]
-            done += len(loaded.pages)
-            yield self._match_loaded(loaded.addresses, one, one + 1, codes)
+        for addresses in self.read_each(pages):
+            one = wanted_by[done : done + len(addresses)]
+            done += len(addresses)
+            yield self._match_loaded(addresses, one, one + 1, codes)
 
     def collect(
         self,
@@ -71,10 +71,10 @@ class MasterReader(PageBuffer):
         from semistream.kernels import pages as kernels
 
         levels, width = self.store.located, self._row_width
-        for loaded in self.read(np.arange(first, last)):
-            count = kernels.count_rows(loaded.addresses)
+        for addresses in self.read(np.arange(first, last)):
+            count = kernels.count_rows(addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
-            kernels.list_rows(loaded.addresses, width, rows, codes)
+            kernels.list_rows(addresses, width, rows, codes)
             if len(levels.all) > 1:
                 keep = ~levels.replaced(first, codes)
                 rows, codes = rows[keep], codes[keep]

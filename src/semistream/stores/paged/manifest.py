@@ -21,12 +21,7 @@ import pyarrow as pa
 
 from semistream import failpoints
 from semistream.durable import checksum, explained
-from semistream.errors import (
-    ArgumentError,
-    CorruptStoreError,
-    OtherVersionError,
-    StoreNotFoundError,
-)
+from semistream.errors import ArgumentError, CorruptStoreError, OtherVersionError, StoreNotFoundError
 from semistream.stores.paged.listing import Listing, manifest_path
 
 FORMAT = 1
@@ -91,6 +86,16 @@ class Manifest:
     properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
     store_id: str = ""  # random, the same for all versions of a store; empty in those written before there were ids
     ancestors: str = ""  # the digests of the versions before, the parent's first, as eight hexadecimal digits each
+
+    @property
+    def bases(self) -> tuple[SegmentEntry, ...]:
+        """The segments that cover the keys, in key order."""
+        return tuple(entry for entry in self.segments if entry.role == "base")
+
+    @property
+    def deltas(self) -> tuple[SegmentEntry, ...]:
+        """The segments of the updates since, newest last."""
+        return tuple(entry for entry in self.segments if entry.role == "delta")
 
     @cached_property
     def identity(self) -> StoreVersion:
@@ -187,11 +192,11 @@ def new_id() -> str:
 
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
     """Properties as they are kept: text to text."""
-    given = dict(properties or {})
-    for name, value in given.items():
+    texts = dict(properties or {})
+    for name, value in texts.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ArgumentError(f"properties: {name!r}: {value!r} is not usable; names and values are texts")
-    return given
+    return texts
 
 
 def _listed(versions: list[int]) -> str:

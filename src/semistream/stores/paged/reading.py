@@ -23,7 +23,8 @@ from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of
 from semistream.stats import ReadCounters
-from semistream.stores.contract import DEFAULT_BUFFER, Pages
+from semistream.stores.contract import Pages
+from semistream.stores.group_reader import portions
 from semistream.stores.paged.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
@@ -42,20 +43,11 @@ def _pool() -> ThreadPoolExecutor:
     return _pools[pid]
 
 
-@dataclass
-class LoadedPages:
-    """Pages in memory, valid until the next are asked for: page number and address of each."""
-
-    pages: Pages
-    addresses: Addresses
-
-
 @dataclass(frozen=True)
 class _Plan:
     """Requests for pages of one segment: ranges[r] = [file offset, bytes, place in its chunk, chunk]."""
 
     segment: Segment
-    numbers: Pages
     starts: Pages
     sizes: Pages
     ranges: npt.NDArray[np.int64]
@@ -69,14 +61,7 @@ class _Plan:
 class PageBuffer:
     """Reads pages of one store into one buffer."""
 
-    def __init__(
-        self,
-        store: MasterStore,
-        buffer_bytes: int = DEFAULT_BUFFER,
-        reads_in_flight: int = 8,
-        *,
-        double: bool = True,
-    ) -> None:
+    def __init__(self, store: MasterStore, buffer_bytes: int, reads_in_flight: int, *, double: bool) -> None:
         """``double`` halves the buffer: one half loads while the other is used."""
         least = store.facts.largest_page
         self.store = store
@@ -89,40 +74,38 @@ class PageBuffer:
 
     # -- pages as they are ---------------------------------------------------------------------------------------------
 
-    def read(self, pages: Pages, gap_bytes: int | None = None) -> Iterator[LoadedPages]:
-        """Load ascending page numbers, as many at a time as the buffer holds; checksums are verified."""
-        for plan in self._plans(pages, gap_bytes):
+    def read(self, pages: Pages) -> Iterator[Addresses]:
+        """Load ascending page numbers, as many at a time as the buffer holds: where each page lies.
+
+        Checksums are verified. The addresses are valid until the next ones are asked for.
+        """
+        for plan in self._plans(pages):
             for base, first, last in self._chunks(plan, 0):
                 some = slice(plan.first_page[first], plan.first_page[last])
                 ranges = np.repeat(plan.ranges[first:last], np.diff(plan.first_page[first : last + 1]), axis=0)
                 addresses = base + ranges[:, 2] + DATA_AT + plan.starts[some] * self.store.page_bytes - ranges[:, 0]
                 _check(plan.segment, addresses, plan.sizes[some], plan.starts[some])
-                yield LoadedPages(plan.numbers[some], addresses)
+                yield addresses
 
-    def read_each(self, pages: Pages) -> Iterator[LoadedPages]:
-        """Load pages in the given order, also the same one several times, with a request of its own for each."""
+    def read_each(self, pages: Pages) -> Iterator[Addresses]:
+        """As `read`, for pages in any order, also the same one several times, with a request of its own for each."""
         store, stride = self.store, self.store.page_bytes
         places = np.empty((len(pages), 3), np.int64)  # segment, stride, length in strides
         for number, segment in enumerate(store.segments):
             mine = np.flatnonzero((pages >= store.edges[number]) & (pages < store.edges[number + 1]))
             places[mine, 0] = number
             places[mine, 1], places[mine, 2] = segment.places(pages[mine] - store.edges[number])
-        ends = np.cumsum(places[:, 2]) * stride
-        start = 0
-        while start < len(pages):
-            base = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, base + self._half, "right")))
+        for start, end in portions(places[:, 2] * stride, self._half):
             some = places[start:end]
             lengths = some[:, 2] * stride
-            addresses = self._address + ends[start:end] - base - lengths
+            addresses = self._address + np.cumsum(lengths) - lengths
             for number in np.unique(some[:, 0]):
                 mine = np.flatnonzero(some[:, 0] == number)
                 segment = store.segments[number]
                 _read(segment, addresses[mine], lengths[mine], DATA_AT + some[mine, 1] * stride, 0, len(mine))
                 _check(segment, addresses[mine], lengths[mine], some[mine, 1])
             self._count(end - start, end - start, int(lengths.sum()))
-            yield LoadedPages(pages[start:end], addresses)
-            start = end
+            yield addresses
 
     # -- rows of wanted codes ------------------------------------------------------------------------------------------
 
@@ -181,9 +164,9 @@ class PageBuffer:
             return index[:rows], PackedRows(staging, offsets[: rows + 1])
 
         done = 0
-        for plan in self._plans(pages, None):
-            some = slice(done, done + len(plan.numbers))
-            done += len(plan.numbers)
+        for plan in self._plans(pages):
+            some = slice(done, done + len(plan.starts))
+            done = some.stop
             wanted = np.stack(
                 [DATA_AT + plan.starts * self.store.page_bytes, plan.sizes, plan.starts, first[some], last[some]],
                 axis=1,
@@ -196,12 +179,9 @@ class PageBuffer:
                     yield piece()
                 elif status == kernels.COLD:
                     break
-            if state[kernels.RANGE] == count:
-                self._count(len(plan.numbers), count, int(plan.ranges[:, 1].sum()))
-                continue
-            # Not in the page cache, or past it: chunks of requests in flight.
             warm = int(state[kernels.RANGE])
             self._count(int(plan.first_page[warm]), warm, int(plan.ranges[:warm, 1].sum()))
+            # What is not in the page cache, or read past it: chunks of requests in flight.
             for base, _, end in self._chunks(plan, warm):
                 while run(plan, wanted, -1, base, end) == kernels.FULL:
                     yield piece()
@@ -210,19 +190,22 @@ class PageBuffer:
 
     # -- the plan and the requests -------------------------------------------------------------------------------------
 
-    def _plans(self, pages: Pages, gap_bytes: int | None) -> Iterator[_Plan]:
+    def _plans(self, pages: Pages) -> Iterator[_Plan]:
         from semistream.kernels.reading import plan_reads
 
-        gap = self.store.facts.device.gap_bytes if gap_bytes is None else gap_bytes
-        stride = self.store.page_bytes
+        gap, stride, edges = self.store.facts.device.gap_bytes, self.store.page_bytes, self.store.edges
         longest = min(LONGEST_REQUEST, self._half)
-        for segment, local, numbers in self.store.by_segment(pages):
-            starts, strides = segment.places(local)
-            ranges = np.empty((len(local), 4), np.int64)
-            first_page = np.empty(len(local) + 1, np.int64)
+        cuts = np.searchsorted(pages, edges)
+        for number, segment in enumerate(self.store.segments):
+            mine = pages[cuts[number] : cuts[number + 1]]
+            if len(mine) == 0:
+                continue
+            starts, strides = segment.places(mine - edges[number])
+            ranges = np.empty((len(mine), 4), np.int64)
+            first_page = np.empty(len(mine) + 1, np.int64)
             sizes = strides * stride
             count = plan_reads(DATA_AT + starts * stride, sizes, gap, longest, self._half, ranges, first_page)
-            yield _Plan(segment, numbers, starts, sizes, ranges[:count], first_page[: count + 1])
+            yield _Plan(segment, starts, sizes, ranges[:count], first_page[: count + 1])
 
     def _chunks(self, plan: _Plan, first: int) -> Iterator[tuple[int, int, int]]:
         """Load chunk after chunk: (address that the ranges' places count from, first range, last range)."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from semistream.durable import explained
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, address_of
+from semistream.stores.group_reader import portions
 
 Lengths = npt.NDArray[np.int64]
 
@@ -58,9 +59,28 @@ class Block:
             [buffer for block in blocks for buffer in block.buffers],
         )
 
+    @staticmethod
+    def joined(blocks: list[Block]) -> Block:
+        """Several blocks as one, in their order."""
+        return Block(
+            np.concatenate([block.codes for block in blocks]),
+            np.concatenate([block.rows for block in blocks]),
+            np.concatenate([block.lengths for block in blocks]),
+            [buffer for block in blocks for buffer in block.buffers],
+        )
+
     def part(self, start: int, end: int) -> Block:
         """Some of the rows."""
         return Block(self.codes[start:end], self.rows[start:end], self.lengths[start:end], self.buffers)
+
+    def copy(self) -> Block:
+        """The same rows in a buffer of their own, one after the other."""
+        from semistream.kernels.rows import gather_rows
+
+        data = np.empty(int(self.lengths.sum()), np.uint8)
+        gather_rows(np.ascontiguousarray(self.rows), np.ascontiguousarray(self.lengths), address_of(data))
+        rows = np.cumsum(self.lengths) - self.lengths + address_of(data)
+        return Block(self.codes.copy(), rows, self.lengths.copy(), [data])
 
 
 class _Run:
@@ -75,20 +95,12 @@ class _Run:
             self._write(block, block_bytes)
 
     def _write(self, block: Block, block_bytes: int) -> None:
-        from semistream.kernels.rows import gather_rows
-
-        ends = np.cumsum(block.lengths + 16)
-        start = 0
-        while start < len(block):
-            base = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, base + block_bytes, "right")))
-            piece = block.part(start, end)
-            data = np.empty(int(piece.lengths.sum()), np.uint8)
-            gather_rows(np.ascontiguousarray(piece.rows), np.ascontiguousarray(piece.lengths), address_of(data))
+        for start, end in portions(block.lengths + 16, block_bytes):
+            piece = block.part(start, end).copy()
+            (data,) = piece.buffers
             self._places.append((self._file.tell(), len(piece), len(data)))
             for array in (piece.codes, piece.lengths, data):
-                self._file.write(np.ascontiguousarray(array).data.cast("B"))
-            start = end
+                self._file.write(array.data.cast("B"))
 
     def next_block(self) -> Block | None:
         """The next rows of the run."""

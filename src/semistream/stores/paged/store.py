@@ -45,7 +45,7 @@ DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
 class MasterStore:
     """One version of a master table on disk. Open it with `open`, make it with `build`; updates give a new object."""
 
-    abilities: ClassVar[frozenset[Ability]] = frozenset({"pages", "versions"})
+    abilities: ClassVar[frozenset[Ability]] = frozenset({"pages"})
 
     def __init__(
         self,
@@ -62,6 +62,9 @@ class MasterStore:
         self.schema: pa.Schema = manifest.schema  # all columns, in the order of the source
         self.key = manifest.key
         self.version = manifest.version
+        self.rows = manifest.rows
+        self.properties = dict(manifest.properties)  # what its users keep with the rows of this version (see `apply`)
+        self.page_bytes = manifest.page_bytes  # the stride of a page
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
         self.layout = RowLayout(row_schema(manifest.schema, self.codec))
         have = {segment.entry: segment for segment in opened}
@@ -71,8 +74,12 @@ class MasterStore:
                 for entry in manifest.segments
             ]
         )
+        self.segments = self.located.segments  # in page order
+        self.pages = self.located.pages  # of all levels
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
         self.facts = _facts(manifest, self.located, self.layout, self.codec, direct=direct)
+        self.bytes = self.facts.bytes  # on disk
+        self.unique = self.facts.unique  # no key has more than one row
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same version."""
@@ -133,41 +140,6 @@ class MasterStore:
             null_keys=null_keys,
         )
 
-    @property
-    def rows(self) -> int:
-        """Rows of this version."""
-        return self.manifest.rows
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """What its users keep with the rows of this version (see `apply`)."""
-        return dict(self.manifest.properties)
-
-    @property
-    def page_bytes(self) -> int:
-        """The stride of a page."""
-        return self.manifest.page_bytes
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All segments, in page order."""
-        return self.located.segments
-
-    @property
-    def pages(self) -> int:
-        """Pages of all levels."""
-        return int(self.edges[-1])
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on disk."""
-        return self.facts.bytes
-
-    @property
-    def unique(self) -> bool:
-        """True when no key has more than one row."""
-        return self.facts.unique
-
     def versions(self) -> list[dict[str, Any]]:
         """Every version that is there: number, time, change, rows and bytes."""
         found = []
@@ -196,14 +168,6 @@ class MasterStore:
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
         return self.located.locate(codes)
-
-    def by_segment(self, pages: Pages) -> Iterator[tuple[Segment, Pages, Pages]]:
-        """Ascending page numbers by segment: (segment, numbers within it, numbers within the store)."""
-        cuts = np.searchsorted(pages, self.edges)
-        for i, segment in enumerate(self.segments):
-            if cuts[i] < cuts[i + 1]:
-                numbers = pages[cuts[i] : cuts[i + 1]]
-                yield segment, numbers - self.edges[i], numbers
 
     def reader(
         self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
@@ -243,13 +207,12 @@ class MasterStore:
 
     def verify(self, progress: Progress | None = None) -> int:
         """Read every page and section and check it; returns the number of pages, raises on the first damage."""
-        reader = self.reader()
         seen = 0
         for segment in self.segments:
             for name in segment.sections:
                 segment.section(name)
-        for loaded in reader.read(np.arange(self.pages), gap_bytes=0):
-            seen += len(loaded.pages)
+        for addresses in self.reader().read(np.arange(self.pages)):
+            seen += len(addresses)
             if progress is not None:
                 progress("verify", seen, self.pages)
         return seen
@@ -318,9 +281,9 @@ def _reopen(path: str, content: StoreVersion, direct: bool) -> MasterStore:
 
 def _facts(manifest: Manifest, levels: Levels, layout: RowLayout, codec: KeyCodec, *, direct: bool) -> StoreFacts:
     entries, page_bytes = manifest.segments, manifest.page_bytes
-    bases = [entry for entry in entries if entry.role == "base"]  # means stay the same under updates
+    bases = manifest.bases  # means stay the same under updates
     pages, rows = sum(entry.pages for entry in bases), sum(entry.rows for entry in bases)
-    filters = levels.base.segments
+    filtered = levels.base.segments if len(bases) == 1 else ()  # several bases have no filter in common
     return StoreFacts(
         rows=manifest.rows,
         keys=sum(entry.keys for entry in entries),
@@ -332,7 +295,7 @@ def _facts(manifest: Manifest, levels: Levels, layout: RowLayout, codec: KeyCode
         longest_request=LONGEST_REQUEST,
         row_bytes=pages * page_bytes / rows if rows else float(layout.head + 8),
         index_bytes=levels.index_bytes,
-        filter_bytes=filters[0].section_bytes("bloom") if len(filters) == 1 else 0,
+        filter_bytes=sum(one.sections["bloom"][1] for one in filtered if "bloom" in one.sections),
         unique=all(entry.largest_group <= 1 for entry in entries),
         direct=direct,
         device=devices.from_numbers(manifest.device, direct=direct),

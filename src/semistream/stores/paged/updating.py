@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import Codes, same_key_type
-from semistream.stores.asked import key_columns
-from semistream.stores.fetching import copy_rows, to_batch
+from semistream.stores.fetching import copy_rows, key_columns, to_batch
 from semistream.stores.paged.building import Packer
 from semistream.stores.paged.folding import succeed, write_delta
-from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
+from semistream.stores.paged.manifest import Manifest, checked_properties
 from semistream.stores.paged.publishing import check_newest
 from semistream.stores.paged.segment import Segment
 from semistream.stores.paged.sorting import Block
@@ -30,8 +28,7 @@ from semistream.stores.sources import open_source
 
 def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[str, str] | None) -> MasterStore:
     """See `MasterStore.apply`."""
-    wanted = checked_properties(properties)
-    properties = {**store.manifest.properties, **wanted}
+    properties = {**store.properties, **checked_properties(properties)}
     keys: list[list[pa.Array]] = []
     blocks: list[Block] = []
     names = []
@@ -49,7 +46,7 @@ def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[st
     change = names[0] if len(names) == 1 else "apply"
     check_newest(store.manifest, store.path, change)
     parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
-    changed = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
+    changed = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
     if len(changed):
         return _publish_delta(store, change, changed, keys, blocks, properties)
     if properties == store.manifest.properties:
@@ -126,14 +123,14 @@ def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) ->
 
 def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
     """Codes that may differ between version ``old`` and ``new``; None when everything may."""
-    parts: list[npt.NDArray[np.uint64]] = []
+    parts: list[Codes] = [np.empty(0, np.uint64)]
     current = new
     while current.version > old:
         if current.change == "build" or current.parent is None:
             return None
         try:
             if current.change in ("upsert", "delete", "apply"):
-                entry: SegmentEntry = current.segments[-1]
+                entry = current.segments[-1]
                 parts.append(Segment(path / entry.file, entry, current.page_bytes).touched())
             parent = Manifest.read(path, current.parent)
         except FileNotFoundError:  # vacuumed
@@ -143,4 +140,4 @@ def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
         current = parent
     if current.version != old:
         return None
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
+    return np.unique(np.concatenate(parts))
