@@ -21,6 +21,7 @@ from semistream.pipeline.decision import CAME, WENT
 from semistream.pipeline.steps import STEPS
 from semistream.pipeline.steps.lookup import ON_MISS
 from semistream.spark.operator import CACHE_SHARE
+from semistream.warehouse import WAREHOUSES
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "semistream"
@@ -163,7 +164,7 @@ class TestPipelines:
         settings = section(self.PAGE, "Settings")
         for step in STEPS:
             assert f"`{step} =" in settings or f"| `{step}` |" in settings, step
-        for sink in pipeline_file._SINKS:
+        for sink in WAREHOUSES:
             assert f"`{sink} =" in settings, sink
         for name in (*pipeline_file._SHED, *(set(pipeline_file._TOP) - {"source", "step", "sink", "shed"})):
             assert f"`{name}`" in settings, name

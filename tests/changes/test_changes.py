@@ -121,7 +121,7 @@ def test_other_writers_are_no_obstacle(store: MasterStore) -> None:
 def test_retries_end(store: MasterStore) -> None:
     calls = []
 
-    def never(newest: MasterStore) -> MasterStore:
+    def never(newest: MasterStore) -> tuple[MasterStore, None]:
         calls.append(newest.version)
         raise ConcurrentWriteError("another was first")
 

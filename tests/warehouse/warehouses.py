@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from semistream.warehouse import (
 )
 from tests.waiting import PATIENCE
 
-KINDS = ("delta", "postgres")
 ROOT = Path(__file__).parents[2]
 QUERY = "0b7f61f3-d9f5-4942-945a-e7a65429d651"
 OTHER = "7c1de9a0-52f6-4f6b-8f0e-3f6d2d0c9b11"
@@ -61,9 +60,7 @@ class Place:
     name: str = field(default_factory=lambda: f"test {uuid.uuid4()}")
 
     def open(self, **options: Any) -> Warehouse:
-        if self.kind == "delta":
-            return DeltaWarehouse(self.root, **options)
-        return PostgresWarehouse(self.address, staging=Path(self.root), schema=self.name, **options)
+        return KINDS[self.kind](self, **options)
 
     def killed(self, point: str, what: dict[str, Any]) -> None:
         """Let another process do this, and see it die at the failpoint."""
@@ -81,6 +78,14 @@ class Place:
             timeout=PATIENCE,
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+
+
+KINDS: dict[str, Callable[..., Warehouse]] = {
+    "delta": lambda place, **options: DeltaWarehouse(place.root, **options),
+    "postgres": lambda place, **options: PostgresWarehouse(
+        place.address, staging=Path(place.root), schema=place.name, **options
+    ),
+}
 
 
 def sales(number: int, count: int = 3) -> pa.Table:

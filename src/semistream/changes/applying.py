@@ -76,29 +76,22 @@ def apply_changes(
         changes = plain_changes(changes, opened.schema, opened.key, op=op, order=order)
     changes.check(max_bad_rate)
     rows = last_of_each(opened.codec, changes.rows)
-    gone = pc.equal(rows.column(OP), "delete")
-    upserts = rows.filter(pc.invert(gone)).select(opened.schema.names)
-    deletes = rows.filter(gone).select(list(opened.key))
-    done = Applied(opened)
+    deleted = pc.equal(rows.column(OP), "delete")
+    upserts = rows.filter(pc.invert(deleted)).select(opened.schema.names)
+    deletes = rows.filter(deleted).select(list(opened.key))
 
-    def change(newest: MasterStore) -> MasterStore:
-        nonlocal done
-        if was_applied(newest, token):
-            done = Applied(newest, rejects=changes.rejects, applied=False)
-            return newest
+    def change(newest: MasterStore) -> tuple[MasterStore, Applied]:
         going = _all_but(newest, upserts) if changes.truncated else deletes
-        there = int(present(newest, upserts).sum())
-        done = Applied(
-            newest, upserts.num_rows - there, there, int(present(newest, going).sum()), rejects=changes.rejects
-        )
-        return newest.apply(
+        there, gone = int(present(newest, upserts).sum()), int(present(newest, going).sum())
+        made = newest.apply(
             upserts if upserts.num_rows else None,
             going if going.num_rows else None,
             properties=token_property(token),
         )
+        return made, Applied(made, upserts.num_rows - there, there, gone, changes.rejects)
 
-    published = publish(opened, change)
-    return Applied(published, done.inserted, done.updated, done.deleted, done.rejects, done.applied)
+    published, done = publish(opened, change, token)
+    return done or Applied(published, rejects=changes.rejects, applied=False)
 
 
 def present(store: MasterStore, keys: pa.Table) -> Mask:

@@ -71,14 +71,8 @@ class SeenKeys:
         result = ~valid
         firsts = self._firsts(table, columns, valid, order)
         asked = pa.table([*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.key, _ROW])
-        for found in join(
-            asked,
-            self.store,
-            on=list(self.key),
-            how="anti",
-            memory=self.memory_bytes,
-            allow_empty=True,
-        ):
+        memory = self.memory_bytes
+        for found in join(asked, self.store, on=list(self.key), how="anti", memory=memory, allow_empty=True):
             result[found.column(_ROW).to_numpy()] = True
         return result
 
@@ -104,21 +98,17 @@ class SeenKeys:
         table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
         columns = key_columns(table, self.store.schema, self.key)
         asked = distinct(self.store, pa.table(columns, names=list(self.key)))
-        added = 0
 
-        def change(newest: MasterStore) -> MasterStore:
-            nonlocal added
-            added = 0
-            if was_applied(newest, token):
-                return newest
+        def change(newest: MasterStore) -> tuple[MasterStore, int]:
             new = asked.filter(pa.array(~present(newest, asked)))
-            added = new.num_rows
-            if token is None and not added:
-                return newest
-            return newest.apply(new if added else None, properties=token_property(token))
+            if token is None and not new.num_rows:
+                return newest, 0
+            made = newest.apply(new if new.num_rows else None, properties=token_property(token))
+            return made, new.num_rows
 
-        self.store = self._kept_small(publish(self.store, change))
-        return added
+        published, added = publish(self.store, change, token)
+        self.store = self._kept_small(published)
+        return added or 0
 
     def add_pieces(self, pieces: Iterable[pa.Table], token: Token) -> int:
         """The same for keys that come in pieces, a version each: the last one says by the ``token`` that all are there.

@@ -9,11 +9,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from semistream.errors import ArgumentError, ConcurrentWriteError
 from semistream.stores import MasterStore
 
 Token = tuple[str, int]
+Result = TypeVar("Result")
 ATTEMPTS = 50
 
 
@@ -36,11 +38,20 @@ def token_property(token: Token | None) -> dict[str, str]:
     return {} if token is None else {f"applied.{token[0]}": str(token[1])}
 
 
-def publish(store: MasterStore, change: Callable[[MasterStore], MasterStore], attempts: int = ATTEMPTS) -> MasterStore:
-    """Change the newest version; again from the start, a moment later, when another writer was first."""
+def publish(
+    store: MasterStore,
+    change: Callable[[MasterStore], tuple[MasterStore, Result]],
+    token: Token | None = None,
+    attempts: int = ATTEMPTS,
+) -> tuple[MasterStore, Result | None]:
+    """Change the newest version; again from the start, a moment later, when another writer was first.
+
+    The version, and what ``change`` says of it; None when the token's batch is there already.
+    """
     for attempt in range(attempts):
         try:
-            return change(store.latest())
+            newest = store.latest()
+            return (newest, None) if was_applied(newest, token) else change(newest)
         except ConcurrentWriteError:
             if attempt == attempts - 1:
                 raise

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
+from semistream.changes.publishing import Token, check_token, publish, token_property
 from semistream.changes.rows import OP, TIME, Changes
 from semistream.dimensions.shape import (
     DIMENSION,
@@ -39,6 +39,7 @@ from semistream.dimensions.shape import (
     OBSERVED,
     VALID_FROM,
     VALID_TO,
+    Counts,
     DimensionChange,
     Shape,
     Work,
@@ -146,14 +147,12 @@ class Dimension:
             raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
         columns = key_columns(table, self.store.schema, self.key)
         asked = distinct(self.store, pa.table(columns, names=list(self.key)))
-        members = asked
 
-        def change(newest: MasterStore) -> MasterStore:
-            nonlocal members
+        def change(newest: MasterStore) -> tuple[MasterStore, pa.Table]:
             members, work = infer(newest, self.shape, asked)
-            return _written(newest, work, None)
+            return _written(newest, work, None), members
 
-        self.store = publish(self.store, change)
+        self.store, members = publish(self.store, change)
         times = None if as_of is None else table.column(as_of).combine_chunks()
         found = surrogates(self.store, self.shape, columns, members, times)
         return table.append_column(self.shape.surrogate, found)
@@ -182,23 +181,17 @@ class Dimension:
         time = TIME if effective is None else effective
         if time not in found.rows.column_names:
             raise ArgumentError(f"effective={time!r}: the changes have the columns {found.rows.column_names}")
-        work = Work(found.rows, 0)
-        applied = True
 
-        def change(newest: MasterStore) -> MasterStore:
-            nonlocal work, applied
-            applied = not was_applied(newest, token)
-            if not applied:
-                return newest
+        def change(newest: MasterStore) -> tuple[MasterStore, Counts]:
             if self.shape.history:
                 work = merge_history(newest, self.shape, found.rows, time)
             else:
                 work = overwrite(newest, self.shape, found.rows)
-            return _written(newest, work, token)
+            return _written(newest, work, token), work.counts
 
-        self.store = publish(self.store, change)
-        counts = asdict(work.counts) if applied else {}
-        return DimensionChange(**counts, version=self.store.version, applied=applied, rejects=found.rejects)
+        self.store, counts = publish(self.store, change, token)
+        done = {} if counts is None else asdict(counts)
+        return DimensionChange(**done, version=self.store.version, applied=counts is not None, rejects=found.rejects)
 
     def with_time(self, effective: str) -> tuple[pa.Schema, tuple[str, ...]]:
         """The columns that a change must have, with its time; those without which it is none."""

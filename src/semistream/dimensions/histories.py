@@ -20,10 +20,9 @@ from semistream.changes.arrays import (
     store_rows,
     times_of,
     value_groups,
-    with_column,
 )
 from semistream.changes.rows import OP
-from semistream.dimensions.history import Change, Version, merge
+from semistream.dimensions.history import Change, Version, merge, position
 from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, Counts, Shape, Work
 from semistream.errors import SchemaError
 from semistream.stores import MasterStore
@@ -43,7 +42,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
     found = store.get(distinct(store, latest.select(list(shape.key))))
     groups = groups_of(store.codec, [found, latest], shape.key)
     values = value_groups(shape.attributes, [found, latest])
-    moments = ints(latest.column(effective), kind).tolist()
+    moments = ints(latest.column(effective), kind).to_pylist()
     gone = pc.equal(latest.column(OP), "delete").to_pylist()
     sample = {int(number): place for place, number in enumerate(values)}  # a row that has these values
     versions: dict[int, list[Version]] = {}
@@ -60,7 +59,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
     for group, asked in waiting.items():
         old = versions.get(group, [])
         new = merge(old, asked)
-        if sorted(new, key=_place) == sorted(old, key=_place):
+        if sorted(new, key=position) == sorted(old, key=position):
             counts.unchanged += len(asked)
             continue
         for place, one in enumerate(new):
@@ -83,12 +82,8 @@ def _history_rows(
     columns |= {name: both.column(name).take(values) for name in shape.attributes}
     columns[shape.surrogate] = pa.array([one.surrogate for _, one in made], pa.int64())
     columns[INFERRED] = pa.array([one.inferred for _, one in made], pa.bool_())
-    for name, moments in (
-        (VALID_FROM, [one.valid_from for _, one in made]),
-        (VALID_TO, [one.valid_to for _, one in made]),
-    ):
-        raw = np.array([0 if moment is None else moment for moment in moments], np.int64)
-        columns[name] = times_of(raw, np.array([moment is not None for moment in moments], np.bool_), kind)
+    columns[VALID_FROM] = times_of([one.valid_from for _, one in made], kind)
+    columns[VALID_TO] = times_of([one.valid_to for _, one in made], kind)
     columns[OBSERVED] = pa.array([_packed(one.observed) for _, one in made], pa.binary())
     return store_rows(store.schema, len(made), columns)
 
@@ -106,26 +101,20 @@ def _count(counts: Counts, old: list[Version], new: list[Version]) -> None:
 
 
 def _versions(rows: pa.Table, kind: pa.DataType, values: Numbers, shape: Shape) -> list[Version]:
-    begins, ends = ints(rows.column(VALID_FROM), kind).tolist(), ints(rows.column(VALID_TO), kind).tolist()
-    begun = pc.is_valid(rows.column(VALID_FROM)).to_pylist()
-    ended = pc.is_valid(rows.column(VALID_TO)).to_pylist()
+    begins, ends = ints(rows.column(VALID_FROM), kind).to_pylist(), ints(rows.column(VALID_TO), kind).to_pylist()
     numbers = rows.column(shape.surrogate).to_pylist()
     inferred = rows.column(INFERRED).to_pylist()
     observed = rows.column(OBSERVED).to_pylist()
     return [
         Version(
-            begins[row] if begun[row] else None,
-            ends[row] if ended[row] else None,
+            begins[row],
+            ends[row],
             None if inferred[row] or numbers[row] is None else (int(values[row]),),
             numbers[row],
             tuple(np.frombuffer(observed[row] or b"", np.int64).tolist()),
         )
         for row in range(rows.num_rows)
     ]
-
-
-def _place(one: Version) -> tuple[bool, int, int]:
-    return one.valid_from is not None, one.valid_from or 0, one.valid_to or 0
 
 
 def _packed(observed: tuple[int, ...]) -> bytes | None:
@@ -137,16 +126,16 @@ def beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Ta
     groups = groups_of(store.codec, [rows, marked], shape.key)
     after = rows.num_rows
     kind = store.schema.field(VALID_FROM).type
-    ends = ints(rows.column(VALID_TO), kind)
-    valid = np.zeros(after, np.bool_)
-    observed = rows.column(OBSERVED).to_pylist()
+    ends: list[int | None] = [None] * after
+    observed: list[bytes | None] = [None] * after
     marks = _versions(marked, kind, np.zeros(marked.num_rows, np.int64), shape)
     for place, mark in enumerate(marks):
         for row in np.flatnonzero(groups[:after] == groups[after + place]):
             made = merge([mark, Version(None, None, None, 0)], [])[0]
-            ends[row], valid[row], observed[row] = made.valid_to or 0, True, _packed(made.observed)
-    rows = with_column(rows, VALID_TO, times_of(ends, valid, kind))
-    return with_column(rows, OBSERVED, pa.array(observed, pa.binary()))
+            ends[row], observed[row] = made.valid_to, _packed(made.observed)
+    columns = {name: rows.column(name) for name in rows.column_names}
+    columns |= {VALID_TO: times_of(ends, kind), OBSERVED: pa.array(observed, pa.binary())}
+    return store_rows(rows.schema, after, columns)
 
 
 def _names(shape: Shape) -> list[str]:

@@ -97,9 +97,14 @@ def merge(versions: Sequence[Version], changes: Iterable[Change]) -> list[Versio
     return _versions(line)
 
 
+def position(one: Version) -> tuple[bool, int, int]:
+    """Sorts the versions of a member, oldest first."""
+    return one.valid_from is not None, one.valid_from or 0, one.valid_to or 0
+
+
 def _timeline(versions: Sequence[Version]) -> _Timeline:
     line = _Timeline()
-    ordered = sorted(versions, key=lambda one: (one.valid_from is not None, one.valid_from or 0, one.valid_to or 0))
+    ordered = sorted(versions, key=position)
     for place, one in enumerate(ordered):
         begin, end = one.valid_from, one.valid_to
         owner = None if one.inferred or one.mark else one.surrogate

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import (
+    Numbers,
     columns_of,
     groups_of,
     in_order,
@@ -19,10 +20,9 @@ from semistream.changes.arrays import (
     last_of_each,
     store_rows,
     value_groups,
-    with_column,
 )
 from semistream.changes.rows import OP
-from semistream.dimensions.shape import INFERRED, NEXT, VALID_FROM, VALID_TO, Counts, Shape, Work
+from semistream.dimensions.shape import INFERRED, NEXT, VALID_FROM, VALID_TO, VALIDITY, Counts, Shape, Work
 from semistream.stores import MasterStore
 
 _FOREVER = np.iinfo(np.int64)
@@ -33,14 +33,15 @@ _FOREVER = np.iinfo(np.int64)
 
 def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, Work]:
     """The members that distinct keys have, and rows for those that have none, numbered in the order of the keys."""
-    found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *shape.validity] if shape.history else [])])
+    found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *VALIDITY] if shape.history else [])])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
     new = asked.filter(pa.array(~store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))))
     new = in_order(new, shape.key)
     first = int(store.manifest.properties[NEXT])
-    rows = store_rows(store.schema, new.num_rows, {name: new.column(name) for name in shape.key})
-    numbers = pa.array(np.arange(first, first + new.num_rows))
-    rows = with_column(with_column(rows, shape.surrogate, numbers), INFERRED, pa.repeat(pa.scalar(True), new.num_rows))
+    columns = {name: new.column(name) for name in shape.key}
+    columns[shape.surrogate] = pa.array(np.arange(first, first + new.num_rows))
+    columns[INFERRED] = pa.repeat(pa.scalar(True), new.num_rows)
+    rows = store_rows(store.schema, new.num_rows, columns)
     marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen
     if marked.num_rows and new.num_rows:
         from semistream.dimensions.histories import beside_marks
@@ -63,12 +64,12 @@ def surrogates(
     wanted = np.zeros(asked.num_rows, np.int64)
     if shape.history:
         kind = store.schema.field(VALID_FROM).type
-        begins = ints(found.column(VALID_FROM), kind, _FOREVER.min)
-        ends = ints(found.column(VALID_TO), kind, _FOREVER.max)
+        begins = _moments(found.column(VALID_FROM), kind, _FOREVER.min)
+        ends = _moments(found.column(VALID_TO), kind, _FOREVER.max)
         lasting = begins < ends
         keep = lasting | ~np.isin(mine, mine[lasting])  # one that never held counts only where there is no other
         mine, numbers, begins = mine[keep], numbers[keep], begins[keep]
-        wanted = np.full(asked.num_rows, _FOREVER.max) if times is None else ints(times, kind, _FOREVER.max)
+        wanted = np.full(asked.num_rows, _FOREVER.max) if times is None else _moments(times, kind, _FOREVER.max)
     ranks = np.unique(np.concatenate([begins, wanted]), return_inverse=True)[1]
     span = int(ranks.max(initial=0)) + 1
     places = mine * span + ranks[: len(mine)]
@@ -79,6 +80,10 @@ def surrogates(
     at = np.maximum(at, first)  # before the first version: the first
     result[valid] = numbers[at[valid]]
     return pa.array(result)
+
+
+def _moments(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, absent: int) -> Numbers:
+    return np.array(pc.fill_null(ints(column, kind), absent).to_numpy(zero_copy_only=False), np.int64)
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
@@ -107,8 +112,9 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     same[known] = values[found.num_rows :][known] == values[old[known]]
     idle = same & ~was_inferred
     columns = {name: new.column(name) for name in (*shape.key, *shape.attributes)}
-    rows = store_rows(store.schema, new.num_rows, {**columns, shape.surrogate: pa.array(numbers)})
-    rows = with_column(rows, INFERRED, pa.repeat(pa.scalar(False), new.num_rows)).filter(pa.array(~idle))
+    columns[shape.surrogate] = pa.array(numbers)
+    columns[INFERRED] = pa.repeat(pa.scalar(False), new.num_rows)
+    rows = store_rows(store.schema, new.num_rows, columns).filter(pa.array(~idle))
     created = int((~known).sum())
     counts = Counts(
         created=created,

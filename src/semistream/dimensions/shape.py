@@ -13,6 +13,7 @@ from semistream.changes.rows import Reject
 from semistream.errors import ArgumentError
 
 VALID_FROM, VALID_TO, INFERRED, OBSERVED = "valid_from", "valid_to", "inferred", "observed"
+VALIDITY = (VALID_FROM, VALID_TO, OBSERVED)  # the columns that only a history has
 NEXT = "next_key"
 DIMENSION = "dimension"
 
@@ -28,11 +29,6 @@ class Shape:
     source: str | None = None
     unknown_key: int = -1
     unknown_member: Mapping[str, Any] | None = None
-
-    @property
-    def validity(self) -> list[str]:
-        """The columns that only a history has."""
-        return [VALID_FROM, VALID_TO, OBSERVED] if self.history else []
 
     @staticmethod
     def load(text: str) -> Shape:

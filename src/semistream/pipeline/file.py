@@ -46,13 +46,12 @@ from semistream.errors import (
     local_path,
     meant,
 )
-from semistream.pipeline.addresses import filled
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import STEPS
 from semistream.pipeline.steps.contract import Step
 from semistream.shedding import Shed
-from semistream.warehouse.contract import Warehouse
+from semistream.warehouse import WAREHOUSES, Warehouse
 
 _TOP = (
     "name",
@@ -68,7 +67,6 @@ _TOP = (
     "dimensions",
     "shed",
 )
-_SINKS = ("delta", "postgres")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
@@ -229,26 +227,18 @@ def _shed(body: Any, lines: _Lines) -> Shed:
 
 
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
-    kinds = [word for word in body if word in _SINKS]
+    kinds = [word for word in body if word in WAREHOUSES]
     if len(kinds) != 1:
-        like = next((like for like in (meant(word, _SINKS) for word in body) if like), "")
-        said = f'the sink is one of {", ".join(_SINKS)}, for example delta = "warehouse"{like}'
+        like = next((like for like in (meant(word, WAREHOUSES) for word in body) if like), "")
+        said = f'the sink is one of {", ".join(WAREHOUSES)}, for example delta = "warehouse"{like}'
         raise lines.error("sink", 0, "", said)
     kind = kinds[0]
-    _known(body, (kind, "table", *(("schema",) if kind == "postgres" else ())), lines, "sink", 0, f"a {kind} sink")
+    form = WAREHOUSES[kind]
+    _known(body, (kind, "table", *form.settings), lines, "sink", 0, f"a {kind} sink")
     if "table" not in body:
         raise lines.error("sink", 0, kind, "the sink needs a table, the name of the table of facts")
+    settings = {word: body[word] for word in form.settings if word in body}
     try:
-        return str(body["table"]), _warehouse(kind, str(body[kind]), body.get("schema"), lines, state / "staging")
+        return str(body["table"]), form.open(str(body[kind]), lines.path.parent, state / "staging", **settings)
     except SemistreamError as error:
-        raise lines.error("sink", 0, kind, str(error)) from error
-
-
-def _warehouse(kind: str, where: str, schema: str | None, lines: _Lines, staging: Path) -> Warehouse:
-    if kind == "delta":
-        from semistream.warehouse.delta_tables import DeltaWarehouse
-
-        return DeltaWarehouse(lines.path.parent / local_path("delta", where))
-    from semistream.warehouse.postgres import PostgresWarehouse
-
-    return PostgresWarehouse(filled(where, os.environ), schema=schema or "public", staging=staging)
+        raise lines.error("sink", 0, _named(error, form.settings) or kind, str(error)) from error

@@ -5,13 +5,18 @@ and the number of their batch in one commit, and passes over a batch that its ta
 """
 
 from semistream.errors import ForeignCheckpointError, MissingBatchesError, SinkError, StaleWriterError
+from semistream.warehouse import delta_tables, postgres
 from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write, stage
 from semistream.warehouse.delta import DeltaSink, query_of
 from semistream.warehouse.delta_tables import DeltaWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse
 from semistream.warehouse.reconcile import Reconciled, reconcile
 
+_ALL = (delta_tables.FORM, postgres.FORM)
+WAREHOUSES = {form.word: form for form in _ALL}  # their forms in a pipeline's file, by their words
+
 __all__ = [
+    "WAREHOUSES",
     "BatchWrites",
     "DeltaSink",
     "DeltaWarehouse",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -123,11 +123,9 @@ class BatchWrites:
 
 
 class Warehouse(Protocol):
-    """Tables that take each batch of a stream exactly once."""
+    """Tables that take each batch of a stream exactly once. Adding one is a file and a line: adding_a_warehouse.md."""
 
-    @property
-    def limits(self) -> Limits:
-        """What its columns can keep."""
+    limits: Limits
 
     def place(self, table: str) -> Path:
         """The local directory into which tasks write the Parquet files for a table (see `stage`)."""
@@ -177,6 +175,19 @@ class Warehouse(Protocol):
 
     def describe(self) -> str:
         """Where it is, for people; never a password."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A warehouse in a pipeline's file: a word of its own in the table ``sink``, and settings beside it.
+
+    ``open`` takes the word's value, the file's directory (paths are relative to it), a directory for files on their
+    way, and the settings.
+    """
+
+    word: str
+    open: Callable[..., Warehouse]
+    settings: tuple[str, ...] = ()
 
 
 def stage(

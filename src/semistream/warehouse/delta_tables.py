@@ -25,7 +25,9 @@ from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterErro
 from semistream.warehouse.contract import (
     RESERVED,
     BatchWrites,
+    Form,
     Limits,
+    Warehouse,
     Write,
     changed_keys,
     directory_name,
@@ -54,7 +56,7 @@ _LEDGER = f"{RESERVED}_ledger"
 _LEDGER_SCHEMA = pa.schema([("batch", pa.int64())])  # it has no rows: its log holds the marks, and the counts to read
 
 
-class DeltaWarehouse:
+class DeltaWarehouse(Warehouse):
     """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
 
     limits = Limits()
@@ -274,3 +276,11 @@ def _types(table: DeltaTable) -> dict[str, str]:
 def _mirrored(table: DeltaTable, name: str) -> int:
     version = table.transaction_version(mirror_mark(name))
     return -1 if version is None else version
+
+
+def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:
+    del staging  # the tables' own directories
+    return DeltaWarehouse(home / local_path("delta", value))
+
+
+FORM = Form("delta", _open)

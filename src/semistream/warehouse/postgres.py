@@ -22,7 +22,18 @@ import pyarrow as pa
 from semistream.errors import local_path
 from semistream.failpoints import reach
 from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterError
-from semistream.warehouse.contract import RESERVED, BatchWrites, Limits, Write, changed_keys, inside, made, staged_path
+from semistream.warehouse.contract import (
+    RESERVED,
+    BatchWrites,
+    Form,
+    Limits,
+    Warehouse,
+    Write,
+    changed_keys,
+    inside,
+    made,
+    staged_path,
+)
 from semistream.warehouse.marks import (
     Find,
     Streams,
@@ -33,7 +44,7 @@ from semistream.warehouse.marks import (
     stream_marks,
     table_mark,
 )
-from semistream.warehouse.postgres_session import Server, Session, literal, names
+from semistream.warehouse.postgres_session import Server, Session, filled, literal, names
 from semistream.warehouse.postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
 from semistream.warehouse.postgres_types import arrow_type, check_name, sql_types
 from semistream.warehouse.schemas import check_new_columns, check_schema
@@ -44,7 +55,7 @@ if TYPE_CHECKING:
 _LEDGER = f"{RESERVED}_ledger"
 
 
-class PostgresWarehouse:
+class PostgresWarehouse(Warehouse):
     """The tables of one schema of a PostgreSQL database.
 
     ``address`` is libpq's: "host=db dbname=shop user=etl" or a URL; better kept out of it, the password comes from
@@ -292,3 +303,11 @@ class PostgresWarehouse:
             count = copy_rows(session, self._name(write.table), columns, batches_of(path, columns))
             if count != file.rows:
                 raise SinkError(f"{path} is damaged: it has {count} rows, and had {file.rows} when it was written")
+
+
+def _open(value: str, home: Path, staging: Path, *, schema: str = "public") -> PostgresWarehouse:
+    del home
+    return PostgresWarehouse(filled(value, os.environ), staging=staging, schema=schema or "public")
+
+
+FORM = Form("postgres", _open, ("schema",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ OLDEST = 150000  # MERGE came with PostgreSQL 15
 # A server that is gone without a word is noticed: unless the address says otherwise, within a minute.
 _DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "keepalives_idle": "20", "keepalives_interval": "10"}
 _LOCK_SECONDS = 120
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_URL = re.compile(r"(\w+://)([^@]*)(@.*)", re.DOTALL)  # who comes before the '@' of the template
+_VALUE = re.compile(r"(=\s*)(')?\$\{(\w+)\}(?(2)')|\$\{(\w+)\}")
 
 
 class Server:
@@ -184,3 +188,35 @@ def _driver() -> Any:
             f"PostgreSQL needs the package psycopg ({error}); run: pip install 'semistream[postgres]'"
         ) from None
     return psycopg
+
+
+def filled(template: str, environment: Mapping[str, str]) -> str:
+    """The address of a database, with each ``${NAME}`` taken from the environment.
+
+    A value stays one value, whatever it holds: a password with an '@' must not become half a password and another
+    host, for hosts are shown.
+
+    >>> filled("postgresql://load:${WORD}@db/shop", {"WORD": "a@b"})
+    'postgresql://load:a%40b@db/shop'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group(found.lastindex or 0)
+        if name not in environment:
+            raise ArgumentError(f"the environment has no variable {name}, which postgres = … names")
+        return environment[name]
+
+    if url := _URL.fullmatch(template):
+        scheme, who, rest = url.groups()
+        return scheme + _VARIABLE.sub(lambda found: quote(value(found), safe=""), who) + _VARIABLE.sub(value, rest)
+    if "://" in template:
+        return _VARIABLE.sub(value, template)
+
+    def quoted(found: re.Match[str]) -> str:
+        return value(found) if found.group(1) is None else f"{found.group(1)}'{_escaped(value(found))}'"
+
+    return _VALUE.sub(quoted, template)  # in one pass: a value that looks like a variable is none
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

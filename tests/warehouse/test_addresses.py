@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from semistream.errors import ArgumentError
-from semistream.pipeline.addresses import filled
 from semistream.warehouse.postgres import PostgresWarehouse
+from semistream.warehouse.postgres_session import filled
 
 ODD = [
     "plain",
