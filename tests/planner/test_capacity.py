@@ -16,7 +16,7 @@ from semistream.joins.contract import Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.capacity import expected, least_memory, skew_of, stream_schema
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.planner.conftest import ROWS
 
 

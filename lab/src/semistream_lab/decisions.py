@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from semistream import MasterStore, make_join
 from semistream.stats import Stats
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 _COLUMNS = ["surrogate", "price", "vendor"]
 _BATCH = 200_000

@@ -11,10 +11,10 @@ from typing import Any
 
 from semistream.budget import Budget
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.arms_joins import Setting
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 _EULER = 0.5772156649
 

@@ -32,12 +32,12 @@ from semistream.keys import KeyCodec
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec
 from semistream.planner.machine import fingerprint
-from semistream.planner.measuring import BATCH, measure
-from semistream.planner.pace import PACE_ROWS, pace
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.measuring import BATCH, measure
+from semistream_lab.pace import PACE_ROWS, pace
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROWS = 10 * PACE_ROWS
 _PARTS = {1: (0.01, 0.05, 0.3), 10: (0.005, 0.03, 0.3)}  # of the rows, and the budgets on that store
@@ -80,6 +80,11 @@ def calibrate(
         report("keys, steps and device", len(joins) + 1, len(joins) + 2)
         steps = _steps(stores[1], ZipfWorkload(rows, skew=0.0))
         return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device), usual)
+
+
+def completed(costs: Costs, known: Costs) -> Costs:
+    """With the joins that were not measured as they are known."""
+    return replace(costs, joins=known.joins | costs.joins)
 
 
 @dataclass(frozen=True)
