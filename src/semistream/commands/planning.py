@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import semistream
+from semistream.budget import format_bytes, parse_bytes
 from semistream.commands.command_line import Commands
 from semistream.commands.options import listed
 from semistream.commands.terminal import show_table
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import LookupPlan
     from semistream.planner.capacity import Capacity
-    from semistream.stores import MasterStore
 
 app = Commands()
 
@@ -34,6 +35,7 @@ StreamColumns = Annotated[
 Ranked = Annotated[
     bool, typer.Option("--ranked", help="The master's keys lie in order of popularity, as where new keys are hot.")
 ]
+RowBytes = Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")]
 _SAMPLE_ROWS = 2_000_000
 _BATCH = 20_000
 
@@ -48,7 +50,7 @@ def plan(
     on: On = None,
     columns: StreamColumns = None,
     ranked: Ranked = False,
-    row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
+    row_bytes: RowBytes = 20,
 ) -> None:
     """How much memory a rate takes, or which rate some memory gives, and by which join.
 
@@ -60,7 +62,6 @@ def plan(
     """
     if (rate is None) == (memory is None):
         raise ArgumentError("give either --rate, to learn the least memory, or --memory, to learn the rate")
-    from semistream.budget import parse_bytes
     from semistream.planner.capacity import expected, least_memory
 
     rows = None if sample is None else read_sample(sample)
@@ -80,20 +81,21 @@ def question_of(
     row_bytes: int,
     *,
     ranked: bool,
-) -> tuple[MasterStore, LookupPlan, Profile]:
+) -> tuple[semistream.MasterStore, LookupPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import bind
     from semistream.lookup.spec import LookupSpec
     from semistream.planner.capacity import skew_of, stream_schema
-    from semistream.stores import MasterStore
 
-    store = MasterStore.open(master)
+    store = semistream.MasterStore.open(master)
     if skew is not None and skew < 0:
         raise ArgumentError(f"--skew {skew:g} must be 0 or more")
     names = list(store.key) if on is None else list(listed(on))
     if len(names) != len(store.key):
-        raise ArgumentError(f"--on names {len(names)} columns, the key of {master} has {len(store.key)}: {store.key}")
+        raise ArgumentError(
+            f"--on names {counted(len(names), 'column')}, the key of {master} has {len(store.key)}: {store.key}"
+        )
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
     wanted = None if columns is None else list(listed(columns))
@@ -123,8 +125,7 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     return found
 
 
-def _say(capacity: Capacity, store: MasterStore) -> None:
-    from semistream.budget import format_bytes
+def _say(capacity: Capacity, store: semistream.MasterStore) -> None:
     from semistream.planner.machine import calibration_path
 
     choice, said = capacity.choice, capacity.choice.prediction
@@ -134,7 +135,7 @@ def _say(capacity: Capacity, store: MasterStore) -> None:
     lines = [
         ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],
         ["algorithm", f"{choice.join.name}: {choice.reason}"],
-        ["rate", f"{capacity.rows_per_second:,.0f} rows/s a core, in the join alone"],
+        ["rate", f"{capacity.rows_per_second:,.0f} rows/s per core, in the join alone"],
         ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
         ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
         ["model", said.remark],
