@@ -1,7 +1,7 @@
 """`semistream calibrate`: measure, on this machine, what the cost models only count.
 
 A store of two million rows is made and one of a tenth of that, and every join runs on them for a moment at several
-budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples a piece, so
+budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples per piece, so
 two sizes tell apart what a piece costs and what a read does. From rows, reads, pages, hits and seconds of these runs
 its six terms are fitted (never below zero). A machine that others use too is now faster and now slower, so the same
 short run stands before and after every few of them, and its rate tells at which pace they were measured. The steps that

@@ -24,7 +24,9 @@ Rejects = Annotated[
 ]
 MaxBadRate = Annotated[
     float | None,
-    typer.Option("--max-bad-rate", help="Share of bad records that stops it.", show_default="0, with --rejects 1"),
+    typer.Option(
+        "--max-bad-rate", help="Stop when a larger share of records is bad.", show_default="0, with --rejects 1"
+    ),
 ]
 
 
@@ -36,29 +38,31 @@ def apply(
         str, typer.Option("--format", help="debezium (envelopes, as JSON lines), or plain: rows with an operation.")
     ] = "debezium",
     op: Annotated[
-        str, typer.Option("--op", help="Of plain rows the column that says insert, update, upsert or delete.")
+        str, typer.Option("--op", help="For plain rows: the column that says insert, update, upsert or delete.")
     ] = "_op",
     order: Annotated[
-        str | None, typer.Option("--order", help="Of plain rows the column that orders them.", show_default="as read")
+        str | None, typer.Option("--order", help="For plain rows: the column that orders them.", show_default="as read")
     ] = None,
     time_unit: Annotated[
         str | None,
-        typer.Option("--time-unit", help="s, ms, us or ns: of Debezium's times without their schema."),
+        typer.Option("--time-unit", help="Unit of Debezium times without a schema: s, ms, us or ns."),
     ] = None,
     effective: Annotated[
-        str | None, typer.Option("--effective", help="Of a dimension with history the column since when a row holds.")
+        str | None,
+        typer.Option("--effective", help="For a dimension with history: the column since when a row is valid."),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same again changes nothing.")
+        str | None,
+        typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same token again changes nothing."),
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=TEXT", help="A column that the records lack, such as their source."),
+        typer.Option("--set", metavar="COLUMN=TEXT", help="A column missing from the records, such as their source."),
     ] = None,
     rejects: Rejects = None,
     max_bad_rate: MaxBadRate = None,
 ) -> None:
-    """Apply a stream of changes to a store or a dimension, the last of each key, as one new version.
+    """Apply changes to a store or a dimension as one new version; the last change of each key counts.
 
     [bold]Examples[/]
 
@@ -115,7 +119,7 @@ def diff(
     store: Store,
     snapshot: Annotated[
         list[Path],
-        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow, of one kind."),
+        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow files of one kind."),
     ],
     write: Annotated[bool, typer.Option("--apply", help="Apply the differences as a new version.")] = False,
     out: Annotated[
@@ -123,7 +127,7 @@ def diff(
     ] = None,
     memory: Annotated[str, typer.Option("--memory", help="Memory for the joins.")] = "256MB",
 ) -> None:
-    """What is new, changed and gone in a snapshot of a table, against its store.
+    """Show what was inserted, updated and deleted in a snapshot of a table, compared with its store.
 
     Example: [cyan]semistream diff products products-today.parquet --apply[/]
     """

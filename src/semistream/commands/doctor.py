@@ -155,7 +155,7 @@ def _session() -> Check:
 @app.command(rich_help_panel="This machine")
 def doctor(
     spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
-    directory: Annotated[Path, typer.Option("--directory", help="Where stores will lie.")] = Path(),
+    directory: Annotated[Path, typer.Option("--directory", help="Where stores will be.")] = Path(),
 ) -> None:
     """Check what semistream needs here; exit code 1 when something is wrong."""
     from rich.text import Text

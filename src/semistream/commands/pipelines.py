@@ -32,7 +32,7 @@ def _load(file: Path) -> Pipeline:
 @app.command(rich_help_panel="Pipelines")
 def run(
     file: File,
-    once: Annotated[bool, typer.Option("--once", help="Load what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Load what is there, then stop.")] = False,
     replaces: Annotated[
         str | None, typer.Option("--replaces", help="Id of the query whose checkpoint is gone; only new rows may come.")
     ] = None,
@@ -67,7 +67,7 @@ def run(
 
 @app.command(rich_help_panel="Pipelines")
 def check(file: File) -> None:
-    """Check a pipeline completely, without starting it, and say what it will do.
+    """Check a pipeline completely, without starting it, and show what it will do.
 
     Example: [cyan]semistream check sales.toml[/]
     """
@@ -78,7 +78,7 @@ def check(file: File) -> None:
 
 @app.command(rich_help_panel="Pipelines")
 def status(file: File) -> None:
-    """What a pipeline has loaded, what it holds and how it does; it may run meanwhile.
+    """Show what a pipeline has loaded and what it holds; it may be running.
 
     Example: [cyan]semistream status sales.toml[/]
     """
@@ -109,7 +109,7 @@ def undo(
     file: File,
     batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
 ) -> None:
-    """Take back the last decision of a pipeline that cannot be carried out, if no table shows anything of it.
+    """Withdraw a pipeline's last decision when it cannot be carried out and no table shows any of it.
 
     Its rows are computed again by the next run.
 
@@ -157,7 +157,7 @@ def reconcile(
     latest: Annotated[
         bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
     ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete what the table holds then.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete shed rows when the table holds them.")] = False,
 ) -> None:
     """Join the rows that were shed and load them, each once, however often this is run or killed.
 
@@ -175,7 +175,7 @@ def reconcile(
         _reconcile(shed)
         return
     if to is None:
-        raise ArgumentError("say by --to which Delta table the stream writes to")
+        raise ArgumentError("give --to, the Delta table that the stream writes to")
     with progress_bars() as progress:
         done = load(
             shed,
@@ -188,6 +188,6 @@ def reconcile(
             progress=progress,
         )
     loaded, there = (counted(number, "batch", "batches") for number in (done.batches, done.skipped))
-    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, since their rows are there")
+    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, as the table has their rows")
     for batch in done.waiting:
         print(f"batch {batch} is the newest and may still run: give --checkpoint, or run this again later")

@@ -33,7 +33,7 @@ StreamColumns = Annotated[
     str | None, typer.Option("--columns", help="Master columns to add, separated by commas.", show_default="all")
 ]
 Ranked = Annotated[
-    bool, typer.Option("--ranked", help="The master's keys lie in order of popularity, as where new keys are hot.")
+    bool, typer.Option("--ranked", help="The master's keys are in order of popularity, as when new keys are hot.")
 ]
 RowBytes = Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")]
 _SAMPLE_ROWS = 2_000_000
@@ -44,7 +44,7 @@ _BATCH = 20_000
 def plan(
     master: Master,
     rate: Annotated[float | None, typer.Option("--rate", help="Rows/s that one core must reach.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Memory that is there, such as 256MB or 10%.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Available memory, such as 256MB or 10%.")] = None,
     skew: Skew = None,
     sample: Sample = None,
     on: On = None,
@@ -52,7 +52,7 @@ def plan(
     ranked: Ranked = False,
     row_bytes: RowBytes = 20,
 ) -> None:
-    """How much memory a rate takes, or which rate some memory gives, and by which join.
+    """Show how much memory a rate needs, or which rate some memory allows, and with which join.
 
     [bold]Examples[/]
 
@@ -130,7 +130,7 @@ def _say(capacity: Capacity, store: semistream.MasterStore) -> None:
 
     choice, said = capacity.choice, capacity.choice.prediction
     share = capacity.memory_bytes / max(1, store.bytes)
-    reads = "nothing" if said.tuples_per_read == float("inf") else f"once for {said.tuples_per_read:,.0f} tuples"
+    reads = "nothing" if said.tuples_per_read == float("inf") else f"once per {said.tuples_per_read:,.0f} rows"
     by = "measured on this machine" if calibration_path().exists() else "of another machine; run 'semistream calibrate'"
     lines = [
         ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],

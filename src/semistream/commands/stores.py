@@ -46,9 +46,7 @@ def build(
     page_bytes: Annotated[
         int | None, typer.Option("--page-bytes", help="Size of a page; the default suits most disks.")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Publish as a new version of an existing store.")] = False,
     null_keys: Annotated[
         str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
     ] = "drop",
@@ -126,7 +124,7 @@ def get(
 def upsert(
     store: Store, source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Rows in the store's columns.")]
 ) -> None:
-    """Replace all rows of the keys that SOURCE has by its rows, as a new version."""
+    """Replace all rows of the keys in SOURCE by its rows, as a new version."""
     _say_version(semistream.MasterStore.open(store).upsert(source))
 
 

@@ -71,8 +71,8 @@ class Panel:
     model: str = ""
 
 
-RATE = Panel("rows_per_second", "service rate, tuples a second")
-PAGES = Panel("tuples_per_page", "stream tuples a page read")
+RATE = Panel("rows_per_second", "service rate, tuples per second")
+PAGES = Panel("tuples_per_page", "stream tuples per page read")
 
 
 @dataclass(frozen=True)

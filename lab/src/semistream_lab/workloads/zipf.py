@@ -168,7 +168,7 @@ class ZipfWorkload:
         )
 
     def rows_a_key(self) -> Numbers:
-        """Rows of each key in the master (8 bytes a key): f_R of the papers."""
+        """Rows of each key in the master (8 bytes per key): f_R of the papers."""
         counts = np.zeros(self.key_count, np.int64)
         for start in range(0, self.rows, BATCH_ROWS):
             keys = self._keys_of(np.arange(start, min(self.rows, start + BATCH_ROWS), dtype=np.int64))
