@@ -26,7 +26,7 @@ from semistream.errors import (
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
 from semistream.joins.sweep.join import SweepSettings
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, model_join
 
 MASTER = pa.table({"id": [1, 2, 3], "name": ["one", "two", "three"], "price": [1.5, 2.5, None]})

@@ -128,7 +128,16 @@ class TestDistributions:
         )
         shown = set(re.findall(r"\w+", done.stdout))
         assert {"build", "apply", "plan", "run", "doctor"} <= shown
-        assert not {"bench", "lab", "demo", "generate", "tune"} & shown
+        assert not {"bench", "lab", "demo", "generate", "tune", "calibrate"} & shown
+
+    @pytest.mark.parametrize("command", [("calibrate", "--joins", "sweep"), ("bench", "core", "--help")])
+    def test_commands_of_the_laboratory_say_what_to_install(self, command: tuple[str, ...]) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, *command], check=False, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        expected = f"semistream: 'semistream {command[0]}' is a command of semistream-lab; run: pip install"
+        assert done.stderr.startswith(expected)
 
 
 def test_needs_name_parts_and_extras() -> None:

@@ -25,10 +25,10 @@ from semistream.warehouse.delta import DeltaSink
 from semistream.warehouse.delta_tables import DeltaWarehouse
 from semistream.warehouse.postgres import PostgresWarehouse
 from semistream.warehouse.reconcile import reconcile
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.workloads.files import write_workload
 from semistream_lab.workloads.reports import read_reports, write_reports
 from semistream_lab.workloads.retail import RetailWorkload, write_files, write_master
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 REMOTE = ("s3://bucket/x", "s3:/bucket/x", "s3a://bucket/x", "hdfs://node:9000/x", "https://host/x", "file:///x")
 KEY = pa.schema({"id": pa.int64()})

@@ -22,7 +22,7 @@ from semistream.joins.papers.pcsrj import PcsrjSettings
 from semistream.joins.papers.rmesh import RmeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.tables import assert_same_rows, table_of
 
 ROWS = 30_000

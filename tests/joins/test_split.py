@@ -18,7 +18,7 @@ from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
 from semistream.stores.device import Device
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.devices import steady
 
 ROWS = 100_000

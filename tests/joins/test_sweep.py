@@ -20,7 +20,7 @@ from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import How, LookupSpec
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.devices import steady
 from tests.joins.conformance import MOST_ROWS
 from tests.waiting import PATIENCE

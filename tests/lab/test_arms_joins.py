@@ -39,9 +39,9 @@ def test_arms_give_the_same_rows_and_stand_on_the_page(tmp_path: Path, arms: tup
         assert line["tuples_per_page"] > 0
     page = write_report(asked.out).read_text(encoding="utf-8")
     assert "Every join on one grid" in page
-    assert "hybrid against mesh, tuples a page" in page
+    assert "hybrid against mesh, tuples per page" in page
     assert all(f"<b>{arm.replace('_', ' ')}</b>" in page for arm in arms)
-    assert page.count("<svg") == 2  # by skew: tuples a page and rows a second
+    assert page.count("<svg") == 2  # by skew: tuples per page and rows per second
 
 
 def test_part_of_a_round_is_not_a_rate(tmp_path: Path) -> None:

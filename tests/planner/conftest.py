@@ -9,7 +9,7 @@ import pytest
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.devices import steady
 
 ROWS = 60_000

@@ -16,7 +16,7 @@ from semistream.joins.contract import Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.capacity import expected, least_memory, skew_of, stream_schema
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.planner.conftest import ROWS
 
 
@@ -86,7 +86,7 @@ def test_plan(
 ) -> None:
     code, said = call(monkeypatch, capsys, "plan", "--master", store.path, "--rate", 200_000)
     assert code == 0
-    for word in ("memory", "of the master", "algorithm", "sweep", "rows/s a core", "Zipf exponent 1.00", "calibrate"):
+    for word in ("memory", "of the master", "algorithm", "sweep", "rows/s per core", "Zipf exponent 1.00", "calibrate"):
         assert word in said
     code, said = call(monkeypatch, capsys, "plan", "--master", store.path, "--memory", "10%", "--sample", sample)
     assert code == 0
@@ -127,7 +127,7 @@ def test_tune(
 ) -> None:
     code, said = call(monkeypatch, capsys, "tune", "mesh", "--master", store.path, "--rate", 50_000)
     assert code == 0
-    assert "mesh reaches 50,000 rows/s a core with" in said
+    assert "mesh reaches 50,000 rows/s per core with" in said
     picture = tmp_path / "surface.svg"
     code, said = call(monkeypatch, capsys, "tune", "tuned_xhybrid", "--master", store.path, "--plot", picture)
     assert code == 0

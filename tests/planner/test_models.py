@@ -15,9 +15,9 @@ from semistream.joins.contract import Profile
 from semistream.joins.popularity import Popularity
 from semistream.joins.sweep.join import SweepSettings
 from semistream.lookup.bind import LookupPlan
-from semistream.planner.measuring import measure
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.measuring import measure
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 # Joins whose reads the models count to 15 %; the others are looked at below.
 COUNTED = [name for name in JOINS if name not in ("whole", "pcsrj", "ssij")]

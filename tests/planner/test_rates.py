@@ -12,7 +12,6 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Profile
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import choose_algorithm
-from semistream.planner.calibration import calibrate
 from semistream.planner.machine import fingerprint
 from semistream.planner.rates import Costs, current_costs, default_costs, key_kind
 from semistream.stores import MasterStore
@@ -24,30 +23,6 @@ def test_figures_come_with_semistream(store: MasterStore, question: LookupPlan) 
     for name, kind in JOINS.items():
         rate = costs.rate(name, kind.predict(store.facts, question, store.bytes, Profile()), store.facts)
         assert 10_000 < rate < 100_000_000, name
-
-
-@pytest.mark.long
-def test_calibrate_save_load(no_calibration: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semistream.planner.pace._SECONDS", 0.01)  # what is measured does not matter here
-    told: list[str] = []
-    some = ("whole", "hybrid", "sweep")
-    costs = calibrate(tmp_path, joins=some, rows=50_000, seconds=0.01, report=lambda what, *_: told.append(what))
-    assert set(some) <= set(told)
-    assert set(costs.joins) == set(some)
-    for terms in costs.joins.values():
-        assert min(vars(terms).values()) >= 0
-        assert sum(vars(terms).values()) > 0
-    assert set(costs.steps) == {"insert", "probe", "delete", "output"}
-    assert costs.keys["string"] > 0
-    assert costs.device["cached_request_seconds"] > 0
-    assert costs.pace > 0
-    assert not list(tmp_path.glob("semistream-calibration-*"))
-    known = default_costs()
-    both = costs.completed_by(known)
-    assert {name for name in JOINS if both.joins[name] != known.joins[name]} == set(some)
-    assert (both.pace, both.device) == (costs.pace, costs.device)
-    costs.save(no_calibration)
-    assert current_costs() == Costs.load(no_calibration) == costs
 
 
 def test_another_machine_is_refused(no_calibration: Path, store: MasterStore, question: LookupPlan) -> None:

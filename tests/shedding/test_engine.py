@@ -15,9 +15,9 @@ from semistream import MasterStore, Shed, join, make_join
 from semistream.errors import SheddingError
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
-from semistream.kernels.zipf import zipf_ranks
 from semistream.lookup.spec import How
 from semistream.shedding.log import batches_in, read_part, read_rows
+from semistream_lab.workloads.zipf_kernels import zipf_ranks
 from tests.shedding.clocks import Clock, every
 from tests.tables import assert_same_rows, model_join, table_of
 

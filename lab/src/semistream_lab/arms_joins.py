@@ -21,15 +21,15 @@ from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.sweep.join import SweepSettings
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import LookupSpec
-from semistream.planner.measuring import Feed, Limits, waits
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.arms_core import checksum_of, load_code
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
 from semistream_lab.errors import BenchmarkError
+from semistream_lab.measuring import Feed, Limits, waits
 from semistream_lab.memory import MemorySampler, give_back_memory
 from semistream_lab.predicting import predicted
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 # Joins with other settings than their own, as arms beside them.
 VARIANTS: dict[str, tuple[str, Any]] = {

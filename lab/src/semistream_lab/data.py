@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROW_GROUP = 122_880  # DuckDB's own size; Spark splits files at any of them
 FILES = 4  # of the master

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.data import FILES_A_BATCH, BenchData
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 SHARES = {"products": 1, "customers": 10, "shops": 1000}  # a master has 1/so many of the rows
 # Of each master: the stream's column, and which columns are added under which names.

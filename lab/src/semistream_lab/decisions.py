@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from semistream import MasterStore, make_join
 from semistream.stats import Stats
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 _COLUMNS = ["surrogate", "price", "vendor"]
 _BATCH = 200_000
@@ -181,7 +181,8 @@ def policy(rows: int, scratch: Path) -> None:
                 cells.append(f"{period}: {join.stats.since(before).hit_ratio:.3f}")
             bound = Popularity(rows, 1.0).head(join.cache.rows)
             print(
-                f"  memory {memory:>3}, {sketch:g} bytes a cell; period {', '.join(cells)}; LFU {bound:.3f}", flush=True
+                f"  memory {memory:>3}, {sketch:g} bytes per cell; period {', '.join(cells)}; LFU {bound:.3f}",
+                flush=True,
             )
 
 

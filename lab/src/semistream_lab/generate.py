@@ -36,7 +36,7 @@ def generate(
         float | None, typer.Option("--master-skew", help="Zipf exponent of the rows a key has in the master: zipf.")
     ] = None,
     distinct: Annotated[
-        int | None, typer.Option("--distinct", help="Keys of a master with several rows a key.")
+        int | None, typer.Option("--distinct", help="Keys of a master with several rows per key.")
     ] = None,
     absent: Annotated[
         float | None, typer.Option("--absent", help="Share of stream rows without a match: zipf, retail.")

@@ -102,7 +102,9 @@ def pipeline(
     out: Out = None,
     data: Data = None,
     quick: Quick = False,
-    batch_rows: Annotated[int | None, typer.Option("--batch-rows", help="Rows a batch.", show_default="200000")] = None,
+    batch_rows: Annotated[
+        int | None, typer.Option("--batch-rows", help="Rows per batch.", show_default="200000")
+    ] = None,
     batches: Annotated[
         int | None, typer.Option("--batches", help="Timed batches of each phase.", show_default="20")
     ] = None,

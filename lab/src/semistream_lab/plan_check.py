@@ -49,11 +49,11 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     from semistream.lookup.bind import bind
     from semistream.lookup.spec import LookupSpec
     from semistream.planner.capacity import expected, least_memory
-    from semistream.planner.measuring import BATCH, measure
-    from semistream.planner.pace import PACE_ROWS, pace
     from semistream.planner.rates import current_costs
     from semistream.stores import MasterStore
-    from semistream.workloads.zipf import ZipfWorkload
+    from semistream_lab.measuring import BATCH, measure
+    from semistream_lab.pace import PACE_ROWS, pace
+    from semistream_lab.workloads.zipf import ZipfWorkload
 
     pa.set_cpu_count(1)
     load = ZipfWorkload(setting["rows"], skew=setting["skew"], seed=5)

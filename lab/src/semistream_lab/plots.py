@@ -26,7 +26,7 @@ class Bar:
 
 
 def rate_bars(bars: Sequence[Bar]) -> str:
-    """Rows a second as horizontal bars, the value written at each."""
+    """Rows per second as horizontal bars, the value written at each."""
     need("drawing", "matplotlib")
     import matplotlib as mpl
 
@@ -45,7 +45,7 @@ def rate_bars(bars: Sequence[Bar]) -> str:
         axes.set_xlim(0, largest * 1.18)
         axes.xaxis.set_major_formatter(lambda value, _: short(value))
         axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
-        axes.set_xlabel("rows a second")
+        axes.set_xlabel("rows per second")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
     return text.getvalue()
@@ -120,7 +120,7 @@ def maps(grids: dict[str, list[list[float]]], columns: list[str], rows: list[str
             axes.set_yticks(range(len(rows)), rows, fontsize=9)
             axes.set_xlabel(across)
             axes.set_ylabel(upwards)
-            axes.set_title(f"rows a second, {title}", fontsize=11)
+            axes.set_title(f"rows per second, {title}", fontsize=11)
     return text.getvalue()
 
 

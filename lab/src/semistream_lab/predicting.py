@@ -1,4 +1,4 @@
-"""What a join's cost model says of a cell, as a result names it: rate, hit ratio, tuples a read and a page."""
+"""What a join's cost model says of a cell, as a result names it: rate, hit ratio, tuples per read and per page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The part of the report that `bench joins` fills: each axis as curves, the centre as a table, the papers' ratios.
 
-Reads differ in size from join to join, so the yardstick is stream tuples a page read (4 KiB); tuples a read stand by.
+Reads differ in size from join to join, so the yardstick is stream tuples per page read (4 KiB); tuples per read are
+shown too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def curves(groups: list[Group]) -> Iterator[tuple[str, str]]:
     centre = centre_of(groups)
     for axis, words in _UNITS.items():
         values = sorted({group.params[axis] for group in groups}, key=lambda v: float(str(v).rstrip("%")))
-        for name, title in (("tuples_per_page", "stream tuples a page read"), ("rows_per_second", "rows a second")):
+        for name, title in (("tuples_per_page", "stream tuples per page read"), ("rows_per_second", "rows per second")):
             lines = {}
             for arm in dict.fromkeys(group.arm for group in groups):
                 found = [at(groups, {**centre, axis: value}).get(arm) for value in values]
@@ -56,8 +57,8 @@ def curves(groups: list[Group]) -> Iterator[tuple[str, str]]:
 
 
 def table(groups: list[Group], point: dict[str, object]) -> tuple[list[str], list[list[str]]]:
-    """All arms at one point, the best in tuples a page first."""
-    header = ["join", "tuples a page", "a read", "bytes a tuple", "hits", "rows/s", "held", "growth"]
+    """All arms at one point, the best in tuples per page first."""
+    header = ["join", "tuples per page", "per read", "bytes per tuple", "hits", "rows/s", "held", "growth"]
     header += ["wait, iterations", "longest", "wait", "longest"]
     found = sorted(at(groups, point).values(), key=lambda group: -(group.median("tuples_per_page") or 0))
     return header, [_line(group) for group in found]
@@ -132,4 +133,4 @@ def targets(groups: list[Group]) -> Iterator[Target]:
 def _between(where: str, above: str, below: str, least: float, most: float | None, value: float) -> Target:
     wanted = f"≥ {least:g}×" if most is None else f"{least:g}× to {most:g}×"
     met = value >= least and (most is None or value <= most)
-    return Target(where, f"{above} against {below}, tuples a page", wanted, f"{value:.2f}×", met)
+    return Target(where, f"{above} against {below}, tuples per page", wanted, f"{value:.2f}×", met)

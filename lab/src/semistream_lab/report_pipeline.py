@@ -30,7 +30,7 @@ Fresh process a run, in turns; <code>local[2]</code>, 4 GB for the driver, all f
 
 
 def places(groups: list[Group]) -> list[tuple[int, int]]:
-    """(master rows, rows a batch), largest first."""
+    """(master rows, rows per batch), largest first."""
     return sorted({(group.params["rows"], group.params["batch_rows"]) for group in groups}, reverse=True)
 
 

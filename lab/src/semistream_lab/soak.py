@@ -199,7 +199,7 @@ def change(store: Path, rows: int) -> dict[str, Any]:
     import pyarrow as pa
 
     from semistream.stores import MasterStore
-    from semistream.workloads.zipf import ZipfWorkload
+    from semistream_lab.workloads.zipf import ZipfWorkload
 
     load, count, took = ZipfWorkload(rows), max(1, int(CHANGED * rows)), list[float]()
     due = time.monotonic()

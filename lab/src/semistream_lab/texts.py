@@ -11,7 +11,7 @@ ARMS = {
     "that is checked",
     "sweep_each": "the same, but every batch is answered whole before the next one comes",
     "sweep": "semistream's join, embedded: hot rows cached, the others by planned sweeps over the pages",
-    "inl": "one indexed lookup a row: the papers' baseline",
+    "inl": "one indexed lookup per row: the papers' baseline",
     "whole": "the whole master in memory, whatever the budget: for orientation",
     "duckdb_parquet": "DuckDB, each batch joined by SQL with the master's Parquet files in key order",
     "duckdb_table": "DuckDB, each batch joined with its own table with a primary key",
@@ -20,7 +20,7 @@ ARMS = {
 
 JOINS = """
 <p>One stream a cell. Counters and clock are read as rows go in, once tables and caches are full. A page has 4 KiB;
-reads differ in size from join to join, so tuples a page is what compares them. <i>Held</i> is what the join took from
+reads differ in size from join to join, so tuples per page is what compares them. <i>Held</i> is what the join took from
 its budget, <i>growth</i> the process's memory above its idle baseline. Grey lines are the joins that the table names
 and the picture does not.</p>
 """

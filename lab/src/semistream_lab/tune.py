@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semistream.commands.command_line import Commands
-from semistream.commands.planning import Master, On, Ranked, Sample, Skew, StreamColumns, question_of, read_sample
+from semistream.commands.planning import (
+    Master,
+    On,
+    Ranked,
+    RowBytes,
+    Sample,
+    Skew,
+    StreamColumns,
+    question_of,
+    read_sample,
+)
 from semistream.commands.terminal import progress_bars, show_table
 from semistream.errors import ArgumentError
 
@@ -31,7 +41,7 @@ def tune(
     on: On = None,
     columns: StreamColumns = None,
     ranked: Ranked = False,
-    row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
+    row_bytes: RowBytes = 20,
     measured: Annotated[bool, typer.Option("--measure", help="Run every setting on the sample, too.")] = False,
     threshold: Annotated[bool, typer.Option("--threshold", help="sscj only: measure its thresholds.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", help="Measured seconds of each setting.")] = 1.0,
@@ -55,7 +65,7 @@ def tune(
         if join != "mesh":
             raise ArgumentError(f"--rate is for mesh, not for {join}; 'semistream plan' answers it for all joins")
         size, settings = tuning.least_memory_for_mesh(store, question, rate)
-        print(f"mesh reaches {rate:,.0f} rows/s a core with {format_bytes(size)}, as {settings}")
+        print(f"mesh reaches {rate:,.0f} rows/s per core with {format_bytes(size)}, as {settings}")
         return
     if (measured or threshold) and rows is None:
         raise ArgumentError("a measurement needs a stream; give --sample")

@@ -24,9 +24,9 @@ from semistream.joins.papers.mesh import MeshJoin, MeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
 from semistream.lookup.bind import LookupPlan
-from semistream.planner.measuring import measure
 from semistream.planner.rates import Costs, current_costs
 from semistream.stores.contract import Store
+from semistream_lab.measuring import measure
 
 _BUFFERS = tuple(float(share) for share in np.geomspace(0.0005, 0.5, 25))
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)

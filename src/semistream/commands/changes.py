@@ -1,29 +1,32 @@
-"""`semistream apply` and `semistream diff`: changes of a master table; heavy imports wait until a command runs."""
+"""`semistream apply` and `semistream diff`: changes of a master table."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import semistream
 from semistream.commands.command_line import Commands
-from semistream.errors import ArgumentError, choose
+from semistream.commands.options import Store, pairs
+from semistream.commands.terminal import progress_bars
+from semistream.errors import ArgumentError, choose, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from semistream.changes import Changes
-
 app = Commands()
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 Rejects = Annotated[
     Path | None, typer.Option("--rejects", help="Where bad records go: JSON lines with source, line and reason.")
 ]
 MaxBadRate = Annotated[
     float | None,
-    typer.Option("--max-bad-rate", help="Share of bad records that stops it.", show_default="0, with --rejects 1"),
+    typer.Option(
+        "--max-bad-rate", help="Stop when a larger share of records is bad.", show_default="0, with --rejects 1"
+    ),
 ]
 
 
@@ -35,29 +38,31 @@ def apply(
         str, typer.Option("--format", help="debezium (envelopes, as JSON lines), or plain: rows with an operation.")
     ] = "debezium",
     op: Annotated[
-        str, typer.Option("--op", help="Of plain rows the column that says insert, update, upsert or delete.")
+        str, typer.Option("--op", help="For plain rows: the column that says insert, update, upsert or delete.")
     ] = "_op",
     order: Annotated[
-        str | None, typer.Option("--order", help="Of plain rows the column that orders them.", show_default="as read")
+        str | None, typer.Option("--order", help="For plain rows: the column that orders them.", show_default="as read")
     ] = None,
     time_unit: Annotated[
         str | None,
-        typer.Option("--time-unit", help="s, ms, us or ns: of Debezium's times without their schema."),
+        typer.Option("--time-unit", help="Unit of Debezium times without a schema: s, ms, us or ns."),
     ] = None,
     effective: Annotated[
-        str | None, typer.Option("--effective", help="Of a dimension with history the column since when a row holds.")
+        str | None,
+        typer.Option("--effective", help="For a dimension with history: the column since when a row is valid."),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same again changes nothing.")
+        str | None,
+        typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same token again changes nothing."),
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=TEXT", help="A column that the records lack, such as their source."),
+        typer.Option("--set", metavar="COLUMN=TEXT", help="A column missing from the records, such as their source."),
     ] = None,
     rejects: Rejects = None,
     max_bad_rate: MaxBadRate = None,
 ) -> None:
-    """Apply a stream of changes to a store or a dimension, the last of each key, as one new version.
+    """Apply changes to a store or a dimension as one new version; the last change of each key counts.
 
     [bold]Examples[/]
 
@@ -67,14 +72,12 @@ def apply(
     """
     from semistream.changes import apply_changes, read_changes
     from semistream.changes.publishing import was_applied
-    from semistream.commands.options import pairs
-    from semistream.commands.terminal import progress_bars
+    from semistream.changes.rows import write_rejects
     from semistream.dimensions import Dimension
-    from semistream.stores import MasterStore
 
     choose("--format", shape, ("debezium", "plain"))
     mark = None if token is None else _token(token)
-    opened = MasterStore.open(store)
+    opened = semistream.MasterStore.open(store)
     if was_applied(opened, mark):
         print(f"{store}: {token} was applied before; nothing to do, version {opened.version}")
         return
@@ -97,15 +100,17 @@ def apply(
             constants=pairs(constant or []),
             progress=progress,
         )
-    _check(changes, rejects, max_bad_rate)
+    if rejects is not None:
+        write_rejects(changes.rejects, rejects)
+    # Without a place for bad records, one is too many.
+    changes.check(max_bad_rate if max_bad_rate is not None else (0.0 if rejects is None else 1.0))
     if dimension is not None:
         done = dimension.apply(changes, effective=effective, token=mark)
-        counts = f"{done.created:,} rows created, {done.completed:,} completed, {done.changed:,} changed, "
-        said, version = f"{counts}{done.closed:,} closed", done.version
+        said = f"{counted(done.created, 'row')} created, {done.completed:,} completed, {done.changed:,} changed"
+        said, version = f"{said}, {done.closed:,} closed", done.version
     else:
         result = apply_changes(opened, changes, token=mark)
-        said = f"{result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted"
-        version = result.store.version
+        said, version = _counts(result.inserted, result.updated, result.deleted), result.store.version
     print(f"{store}: {said}, {len(changes.rejects):,} rejected; version {version}")
 
 
@@ -114,7 +119,7 @@ def diff(
     store: Store,
     snapshot: Annotated[
         list[Path],
-        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow, of one kind."),
+        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow files of one kind."),
     ],
     write: Annotated[bool, typer.Option("--apply", help="Apply the differences as a new version.")] = False,
     out: Annotated[
@@ -122,7 +127,7 @@ def diff(
     ] = None,
     memory: Annotated[str, typer.Option("--memory", help="Memory for the joins.")] = "256MB",
 ) -> None:
-    """What is new, changed and gone in a snapshot of a table, against its store.
+    """Show what was inserted, updated and deleted in a snapshot of a table, compared with its store.
 
     Example: [cyan]semistream diff products products-today.parquet --apply[/]
     """
@@ -130,40 +135,28 @@ def diff(
 
     from semistream.changes import apply_changes, snapshot_differences
     from semistream.changes.rows import change_schema
-    from semistream.commands.terminal import progress_bars
-    from semistream.stores import MasterStore
 
-    opened = MasterStore.open(store)
+    opened = semistream.MasterStore.open(store)
     kept: list[pa.RecordBatch] = []
     counts = {"insert": 0, "update": 0, "delete": 0}
     writer: Any = None
-    with progress_bars() as progress:
-        try:
-            for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
-                counts[batch.column(0)[0].as_py()] += batch.num_rows
-                if out is not None:
-                    writer = writer or pq.ParquetWriter(out, batch.schema)
-                    writer.write_batch(batch)
-                if write:
-                    kept.append(batch)
-            if out is not None and writer is None:
-                writer = pq.ParquetWriter(out, change_schema(opened.schema))
-        finally:
-            if writer is not None:
-                writer.close()
-    said = f"{counts['insert']:,} inserted, {counts['update']:,} updated, {counts['delete']:,} deleted"
-    if write and kept:
+    with progress_bars() as progress, ExitStack() as files:
+        for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
+            counts[batch.column(0)[0].as_py()] += batch.num_rows
+            if out is not None:
+                writer = writer or files.enter_context(pq.ParquetWriter(out, batch.schema))
+                writer.write_batch(batch)
+            if write:
+                kept.append(batch)
+    if out is not None and writer is None:
+        pq.write_table(change_schema(opened.schema).empty_table(), out)
+    if kept:
         opened = apply_changes(opened, iter(kept)).store
-    print(f"{store}: {said}; version {opened.version}" if write else f"{store}: {said} since version {opened.version}")
+    print(f"{store}: {_counts(*counts.values())}{';' if write else ' since'} version {opened.version}")
 
 
-def _check(changes: Changes, rejects: Path | None, max_bad_rate: float | None) -> None:
-    """Keep bad records where they can be found; without a place for them, one is too many."""
-    from semistream.changes.rows import write_rejects
-
-    if rejects is not None:
-        write_rejects(changes.rejects, rejects)
-    changes.check(max_bad_rate if max_bad_rate is not None else (0.0 if rejects is None else 1.0))
+def _counts(inserted: int, updated: int, deleted: int) -> str:
+    return f"{inserted:,} inserted, {updated:,} updated, {deleted:,} deleted"
 
 
 def _token(text: str) -> tuple[str, int]:

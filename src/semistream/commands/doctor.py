@@ -19,7 +19,8 @@ import typer
 from semistream.budget import format_bytes
 from semistream.commands import environment
 from semistream.commands.command_line import Commands
-from semistream.commands.terminal import show_checks
+from semistream.commands.terminal import show_table
+from semistream.errors import counted
 from semistream.planner.machine import cpu_model
 
 app = Commands()
@@ -66,14 +67,9 @@ def examine(directory: Path, *, spark: bool = False) -> list[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    python = platform.python_version()
-    yield Check(
-        "good" if sys.version_info >= (3, 11) else "bad",
-        "Python",
-        f"{python} on {platform.system()} {platform.machine()}",
-    )
-    cores, memory = len(os.sched_getaffinity(0)), environment.memory_bytes()
-    yield Check("good", "machine", f"{cores} cores, {format_bytes(memory)} of memory, {cpu_model()}")
+    yield Check("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    cores, memory = counted(len(os.sched_getaffinity(0)), "core"), format_bytes(environment.memory_bytes())
+    yield Check("good", "machine", f"{cores}, {memory} of memory, {cpu_model()}")
 
 
 def _packages() -> Iterator[Check]:
@@ -99,13 +95,10 @@ def _kernels() -> Check:
     lasting = "set NUMBA_CACHE_DIR to a directory that can be written and lasts"
     if place is None or not os.access(place, os.W_OK):
         return Check("note", "kernels", f"no place to keep compiled ones: each process compiles anew; {lasting}")
+    kept = f"compiled ones are kept in {place}"
     if _jit.temporary_place is not None:
-        return Check(
-            "note",
-            "kernels",
-            f"neither the package nor the home can be written: compiled ones are kept in {place} for now; {lasting}",
-        )
-    return Check("good", "kernels", f"compiled ones are kept in {place}")
+        return Check("note", "kernels", f"neither the package nor the home can be written: {kept} for now; {lasting}")
+    return Check("good", "kernels", kept)
 
 
 def _java() -> Check:
@@ -118,21 +111,14 @@ def _java() -> Check:
 
 
 def _places(directory: Path) -> Iterator[Check]:
-    for name, place in (
-        ("stores", directory),
-        ("temporary files", Path(tempfile.gettempdir())),
-        ("shared memory", _SHARED_MEMORY),
-    ):
+    places = {"stores": directory, "temporary files": Path(tempfile.gettempdir()), "shared memory": _SHARED_MEMORY}
+    for name, place in places.items():
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            state: Literal["note", "bad"] = "note" if place == _SHARED_MEMORY else "bad"
-            yield Check(state, name, f"{place} cannot be written")
+            yield Check("note" if place == _SHARED_MEMORY else "bad", name, f"{place} cannot be written")
             continue
         free = shutil.disk_usage(place).free
-        kind = environment.disk(place)["file_system"]
-        little = ": little" if free < _LITTLE else ""
-        yield Check(
-            "note" if little else "good", name, f"{place.resolve()}: {format_bytes(free)} free on {kind}{little}"
-        )
+        said = f"{place.resolve()}: {format_bytes(free)} free on {environment.disk(place)['file_system']}"
+        yield Check("note", name, f"{said}: little") if free < _LITTLE else Check("good", name, said)
 
 
 def _direct(directory: Path) -> Check:
@@ -148,11 +134,8 @@ def _direct(directory: Path) -> Check:
             finally:
                 os.close(handle)
     except OSError as error:
-        return Check(
-            "note",
-            "O_DIRECT",
-            f"not in {directory.resolve()} ({error.strerror}); stores there open with direct=False only",
-        )
+        said = f"not in {directory.resolve()} ({error.strerror}); stores there open with direct=False only"
+        return Check("note", "O_DIRECT", said)
     return Check("good", "O_DIRECT", f"works in {directory.resolve()}")
 
 
@@ -172,10 +155,13 @@ def _session() -> Check:
 @app.command(rich_help_panel="This machine")
 def doctor(
     spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
-    directory: Annotated[Path, typer.Option("--directory", help="Where stores will lie.")] = Path(),
+    directory: Annotated[Path, typer.Option("--directory", help="Where stores will be.")] = Path(),
 ) -> None:
     """Check what semistream needs here; exit code 1 when something is wrong."""
+    from rich.text import Text
+
+    marks = {"good": Text("✓", "green"), "note": Text("–", "yellow"), "bad": Text("✗", "red")}
     checks = examine(directory, spark=spark)
-    show_checks(checks)
+    show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
     if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)

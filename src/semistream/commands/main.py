@@ -16,7 +16,7 @@ import typer
 from semistream import __version__
 from semistream.commands import changes, doctor, pipelines, planning, stores
 from semistream.commands.command_line import Commands
-from semistream.errors import SemistreamError
+from semistream.errors import ArgumentError, SemistreamError
 from semistream.kernels import notice
 
 EXAMPLES = """[bold]Examples[/]
@@ -46,8 +46,22 @@ app = Commands(
 )
 for group in (stores, changes, planning, pipelines, doctor):
     app.add_typer(group.app)
-for found in entry_points(group="semistream.commands"):  # of other distributions, such as semistream-lab
+others = entry_points(group="semistream.commands")  # of other distributions, such as semistream-lab
+for found in others:
     app.add_typer(found.load())
+
+
+def of_the_laboratory(context: typer.Context) -> None:
+    """Where semistream-lab is not installed, its commands say what to install."""
+    raise ArgumentError(
+        f"'semistream {context.info_name}' is a command of semistream-lab; run: pip install ./semistream/lab"
+    )
+
+
+if "lab" not in {found.name for found in others}:
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    for name in ("bench", "calibrate", "demo", "generate", "lab", "tune"):
+        app.command(name, hidden=True, context_settings=anything)(of_the_laboratory)
 
 
 def main() -> None:

@@ -1,8 +1,15 @@
-"""What command lines have in common."""
+"""What command lines have in common: options that several commands take, and the forms in which values are typed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from semistream.errors import ArgumentError
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 
 
 def listed(text: str | None) -> tuple[str, ...]:

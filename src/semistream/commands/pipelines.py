@@ -11,21 +11,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from semistream.commands.command_line import Commands
-from semistream.commands.terminal import progress_bars
+from semistream.commands.terminal import progress_bars, show_table
 from semistream.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     from semistream.pipeline.decision import Decision
+    from semistream.pipeline.pipeline import Pipeline
 
 app = Commands()
 
 File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 
 
+def _load(file: Path) -> Pipeline:
+    from semistream.pipeline.file import load
+
+    return load(file)
+
+
 @app.command(rich_help_panel="Pipelines")
 def run(
     file: File,
-    once: Annotated[bool, typer.Option("--once", help="Load what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Load what is there, then stop.")] = False,
     replaces: Annotated[
         str | None, typer.Option("--replaces", help="Id of the query whose checkpoint is gone; only new rows may come.")
     ] = None,
@@ -38,9 +45,9 @@ def run(
 
     [cyan]semistream run sales.toml --once[/]
     """
-    from semistream.pipeline.file import load
+    from semistream.pipeline.decision import COUNTS
 
-    running = load(file).start(once=once, replaces=replaces, told=_tell)
+    running = _load(file).start(once=once, replaces=replaces, told=_tell)
 
     def end(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -53,33 +60,31 @@ def run(
     finally:
         running.stop()
     if running.last is not None:
-        _show(running.last)
+        totals = running.last.totals
+        lines = [[name.replace("_", " "), f"{totals.get(name, 0):,}"] for name in COUNTS]
+        show_table("all batches", [], lines)
 
 
 @app.command(rich_help_panel="Pipelines")
 def check(file: File) -> None:
-    """Check a pipeline completely, without starting it, and say what it will do.
+    """Check a pipeline completely, without starting it, and show what it will do.
 
     Example: [cyan]semistream check sales.toml[/]
     """
-    from semistream.pipeline.file import load
-
-    for line in load(file).check():
+    for line in _load(file).check():
         print(line)
     print("all right")
 
 
 @app.command(rich_help_panel="Pipelines")
 def status(file: File) -> None:
-    """What a pipeline has loaded, what it holds and how it does; it may run meanwhile.
+    """Show what a pipeline has loaded and what it holds; it may be running.
 
     Example: [cyan]semistream status sales.toml[/]
     """
-    from semistream.commands.terminal import show_table
-    from semistream.pipeline.file import load
     from semistream.pipeline.status import status_of
 
-    pipeline = load(file)
+    pipeline = _load(file)
     stores = {one.name: one.store for step in pipeline.steps for one in step.lookups}
     found = status_of(pipeline.state, pipeline.name, stores)
     show_table(pipeline.name, [], [list(line) for line in found.lines()])
@@ -91,9 +96,7 @@ def retry(file: File) -> None:
 
     Example: [cyan]semistream retry sales.toml[/]
     """
-    from semistream.pipeline.file import load
-
-    done = load(file).retry()
+    done = _load(file).retry()
     if done is None:
         print("no unmatched rows")
         return
@@ -106,45 +109,31 @@ def undo(
     file: File,
     batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
 ) -> None:
-    """Take back the last decision of a pipeline that cannot be carried out, if no table shows anything of it.
+    """Withdraw a pipeline's last decision when it cannot be carried out and no table shows any of it.
 
     Its rows are computed again by the next run.
 
     Example: [cyan]semistream undo sales.toml --batch 12[/]
     """
-    from semistream.pipeline.file import load
-
-    done = load(file).undo(batch)
+    done = _load(file).undo(batch)
     print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
 
 
-def reconcile_pipeline(file: Path) -> None:
-    """Send the shed rows of a pipeline through its steps; `semistream reconcile` calls it for a pipeline's file."""
-    from semistream.pipeline.file import load
-
-    done = load(file).reconcile()
+def _reconcile(file: Path) -> None:
+    done = _load(file).reconcile()
     if done is None:
         print("no shed rows")
         return
-    print(
-        f"{counted(done.counts['reconciled'], 'shed row')} sent through the steps, {done.counts['enriched']:,} loaded"
-    )
+    rows = counted(done.counts["reconciled"], "shed row")
+    print(f"{rows} sent through the steps, {done.counts['enriched']:,} loaded")
 
 
 def _tell(decision: Decision) -> None:
     counts = decision.counts
     rate = counts["rows_in"] / max(1e-9, decision.seconds)
     others = ", ".join(f"{counts[name]:,} {name}" for name in counts if name != "rows_in" and counts[name])
-    print(
-        f"batch {decision.writes.batch}: {counted(counts['rows_in'], 'row')}, {rate:,.0f} rows/s ({others})", flush=True
-    )
-
-
-def _show(decision: Decision) -> None:
-    from semistream.commands.terminal import show_table
-    from semistream.pipeline.decision import COUNTS
-
-    show_table("all batches", [], [[name.replace("_", " "), f"{decision.totals.get(name, 0):,}"] for name in COUNTS])
+    rows = counted(counts["rows_in"], "row")
+    print(f"batch {decision.writes.batch}: {rows}, {rate:,.0f} rows/s ({others})", flush=True)
 
 
 @app.command(rich_help_panel="Pipelines")
@@ -168,7 +157,7 @@ def reconcile(
     latest: Annotated[
         bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
     ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete what the table holds then.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete shed rows when the table holds them.")] = False,
 ) -> None:
     """Join the rows that were shed and load them, each once, however often this is run or killed.
 
@@ -183,10 +172,10 @@ def reconcile(
     if shed.suffix == ".toml":
         if to or master or checkpoint or memory or latest or remove:
             raise ArgumentError(f"{shed} says where everything is; leave the options out")
-        reconcile_pipeline(shed)
+        _reconcile(shed)
         return
     if to is None:
-        raise ArgumentError("say by --to which Delta table the stream writes to")
+        raise ArgumentError("give --to, the Delta table that the stream writes to")
     with progress_bars() as progress:
         done = load(
             shed,
@@ -199,6 +188,6 @@ def reconcile(
             progress=progress,
         )
     loaded, there = (counted(number, "batch", "batches") for number in (done.batches, done.skipped))
-    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, since their rows are there")
+    print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, as the table has their rows")
     for batch in done.waiting:
         print(f"batch {batch} is the newest and may still run: give --checkpoint, or run this again later")

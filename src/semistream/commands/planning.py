@@ -1,4 +1,4 @@
-"""`semistream calibrate`, `plan` and `tune`: the planner on the command line."""
+"""`semistream plan`: the planner on the command line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import semistream
+from semistream.budget import format_bytes, parse_bytes
 from semistream.commands.command_line import Commands
 from semistream.commands.options import listed
-from semistream.commands.terminal import progress_bars, show_table
-from semistream.errors import ArgumentError
+from semistream.commands.terminal import show_table
+from semistream.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import LookupPlan
     from semistream.planner.capacity import Capacity
-    from semistream.stores import MasterStore
 
 app = Commands()
 
@@ -32,71 +33,26 @@ StreamColumns = Annotated[
     str | None, typer.Option("--columns", help="Master columns to add, separated by commas.", show_default="all")
 ]
 Ranked = Annotated[
-    bool, typer.Option("--ranked", help="The master's keys lie in order of popularity, as where new keys are hot.")
+    bool, typer.Option("--ranked", help="The master's keys are in order of popularity, as when new keys are hot.")
 ]
+RowBytes = Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")]
 _SAMPLE_ROWS = 2_000_000
 _BATCH = 20_000
-
-
-@app.command(rich_help_panel="Planning")
-def calibrate(
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Where it is written.", show_default="the user's cache")
-    ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="A directory on the disk to measure.", show_default="temporary")
-    ] = None,
-    joins: Annotated[
-        str | None,
-        typer.Option("--joins", help="Some joins, separated by commas; others stay as known.", show_default="all"),
-    ] = None,
-) -> None:
-    """Measure what the cost models need to know of this machine; twenty minutes, best while it is idle.
-
-    [bold]Examples[/]
-
-    [cyan]semistream calibrate --directory /data[/]
-
-    [cyan]semistream calibrate --joins sweep[/]
-    """
-    from semistream.joins import JOINS, choose_join
-    from semistream.planner.calibration import calibrate as run
-    from semistream.planner.machine import calibration_path
-    from semistream.planner.rates import current_costs
-
-    chosen = tuple(choose_join("--joins", name) for name in listed(joins))
-    before = current_costs() if chosen else None
-    with progress_bars() as progress:
-        costs = run(
-            directory, joins=chosen or tuple(JOINS), report=lambda _, done, total: progress("calibrating", done, total)
-        )
-    if before is not None:
-        costs = costs.completed_by(before)
-    path = out or calibration_path()
-    costs.save(path)
-    lines = [
-        [name, *(f"{1e6 * value:.3g}" for value in (terms.read, terms.page, terms.miss, terms.hit, terms.piece))]
-        for name, terms in costs.joins.items()
-    ]
-    show_table("µs of each join, beside the device", ["join", "a read", "a page", "a miss", "a hit", "a piece"], lines)
-    steps = [[name, f"{1e9 * value:,.0f} ns"] for name, value in (*costs.steps.items(), *costs.keys.items())]
-    show_table("a tuple: the papers' steps, and encoding a key by its type", [], steps)
-    print(f"written to {path}")
 
 
 @app.command(rich_help_panel="Planning")
 def plan(
     master: Master,
     rate: Annotated[float | None, typer.Option("--rate", help="Rows/s that one core must reach.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Memory that is there, such as 256MB or 10%.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Available memory, such as 256MB or 10%.")] = None,
     skew: Skew = None,
     sample: Sample = None,
     on: On = None,
     columns: StreamColumns = None,
     ranked: Ranked = False,
-    row_bytes: Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")] = 20,
+    row_bytes: RowBytes = 20,
 ) -> None:
-    """How much memory a rate takes, or which rate some memory gives, and by which join.
+    """Show how much memory a rate needs, or which rate some memory allows, and with which join.
 
     [bold]Examples[/]
 
@@ -106,7 +62,6 @@ def plan(
     """
     if (rate is None) == (memory is None):
         raise ArgumentError("give either --rate, to learn the least memory, or --memory, to learn the rate")
-    from semistream.budget import parse_bytes
     from semistream.planner.capacity import expected, least_memory
 
     rows = None if sample is None else read_sample(sample)
@@ -126,20 +81,21 @@ def question_of(
     row_bytes: int,
     *,
     ranked: bool,
-) -> tuple[MasterStore, LookupPlan, Profile]:
+) -> tuple[semistream.MasterStore, LookupPlan, Profile]:
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import bind
     from semistream.lookup.spec import LookupSpec
     from semistream.planner.capacity import skew_of, stream_schema
-    from semistream.stores import MasterStore
 
-    store = MasterStore.open(master)
+    store = semistream.MasterStore.open(master)
     if skew is not None and skew < 0:
         raise ArgumentError(f"--skew {skew:g} must be 0 or more")
     names = list(store.key) if on is None else list(listed(on))
     if len(names) != len(store.key):
-        raise ArgumentError(f"--on names {len(names)} columns, the key of {master} has {len(store.key)}: {store.key}")
+        raise ArgumentError(
+            f"--on names {counted(len(names), 'column')}, the key of {master} has {len(store.key)}: {store.key}"
+        )
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
     wanted = None if columns is None else list(listed(columns))
@@ -169,18 +125,17 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     return found
 
 
-def _say(capacity: Capacity, store: MasterStore) -> None:
-    from semistream.budget import format_bytes
+def _say(capacity: Capacity, store: semistream.MasterStore) -> None:
     from semistream.planner.machine import calibration_path
 
     choice, said = capacity.choice, capacity.choice.prediction
     share = capacity.memory_bytes / max(1, store.bytes)
-    reads = "nothing" if said.tuples_per_read == float("inf") else f"once for {said.tuples_per_read:,.0f} tuples"
+    reads = "nothing" if said.tuples_per_read == float("inf") else f"once per {said.tuples_per_read:,.0f} rows"
     by = "measured on this machine" if calibration_path().exists() else "of another machine; run 'semistream calibrate'"
     lines = [
         ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],
         ["algorithm", f"{choice.join.name}: {choice.reason}"],
-        ["rate", f"{capacity.rows_per_second:,.0f} rows/s a core, in the join alone"],
+        ["rate", f"{capacity.rows_per_second:,.0f} rows/s per core, in the join alone"],
         ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
         ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
         ["model", said.remark],

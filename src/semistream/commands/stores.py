@@ -10,27 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import semistream
+from semistream.budget import format_bytes
 from semistream.commands.command_line import Commands
+from semistream.commands.options import Store
 from semistream.commands.terminal import plain, progress_bars, show_facts, show_table, store_facts
 from semistream.errors import ArgumentError, choose, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from semistream.stores import MasterStore
-
 # A negative number is a key, not an option.
 _KEYS = {"ignore_unknown_options": True}
 
 app = Commands()
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 Keys = Annotated[
     list[str], typer.Argument(metavar="KEY...", help="Keys; the parts of a composite key separated by commas.")
 ]
 Memory = Annotated[
     str, typer.Option("--memory", help="Memory for sorting; rows beyond it are spilled next to the store.")
 ]
+Version = Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")]
 
 
 @app.command(rich_help_panel="Stores")
@@ -45,9 +46,7 @@ def build(
     page_bytes: Annotated[
         int | None, typer.Option("--page-bytes", help="Size of a page; the default suits most disks.")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Publish as a new version of a store that is there.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Publish as a new version of an existing store.")] = False,
     null_keys: Annotated[
         str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
     ] = "drop",
@@ -56,11 +55,9 @@ def build(
 
     Example: [cyan]semistream build sales.csv sales --key store --key product --column price[/]
     """
-    from semistream.stores import MasterStore
-
     more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
     with progress_bars() as progress:
-        built = MasterStore.build(
+        built = semistream.MasterStore.build(
             source,
             store,
             key=key,
@@ -77,15 +74,13 @@ def build(
 @app.command(rich_help_panel="Stores")
 def inspect(
     store: Store,
-    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
+    version: Version = None,
     shape: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
 ) -> None:
     """Show schema, key, rows, pages, versions, sizes and what a read costs."""
     choose("--format", shape, ("table", "json"))
-    from semistream.stores import MasterStore
-
-    facts = store_facts(MasterStore.open(store, version))
+    facts = store_facts(semistream.MasterStore.open(store, version))
     if as_json or shape == "json":
         print(json.dumps(facts, indent=1))
     else:
@@ -93,15 +88,10 @@ def inspect(
 
 
 @app.command(rich_help_panel="Stores")
-def verify(
-    store: Store,
-    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
-) -> None:
+def verify(store: Store, version: Version = None) -> None:
     """Read every page and check its checksum."""
-    from semistream.stores import MasterStore
-
     with progress_bars() as progress:
-        opened = MasterStore.open(store, version)
+        opened = semistream.MasterStore.open(store, version)
         pages = opened.verify(progress)
     print(f"{store}, version {opened.version}: {counted(pages, 'page')} {'is' if pages == 1 else 'are'} sound")
 
@@ -110,17 +100,15 @@ def verify(
 def get(
     store: Store,
     keys: Keys,
-    version: Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")] = None,
-    shape: Annotated[str, typer.Option("--format", help="table, or json: one object a line.")] = "table",
+    version: Version = None,
+    shape: Annotated[str, typer.Option("--format", help="table, or json: one object per line.")] = "table",
 ) -> None:
     """Print the rows of some keys; exit code 1 when there are none.
 
     Example: [cyan]semistream get sales 17,A-1004 17,A-1005 --format json[/]
     """
     choose("--format", shape, ("table", "json"))
-    from semistream.stores import MasterStore
-
-    opened = MasterStore.open(store, version)
+    opened = semistream.MasterStore.open(store, version)
     rows = opened.get(_parsed(keys, opened)).to_pylist()
     if shape == "json":
         for row in rows:
@@ -136,28 +124,22 @@ def get(
 def upsert(
     store: Store, source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Rows in the store's columns.")]
 ) -> None:
-    """Replace all rows of the keys that SOURCE has by its rows, as a new version."""
-    from semistream.stores import MasterStore
-
-    _say_version(MasterStore.open(store).upsert(source))
+    """Replace all rows of the keys in SOURCE by its rows, as a new version."""
+    _say_version(semistream.MasterStore.open(store).upsert(source))
 
 
 @app.command(rich_help_panel="Stores", context_settings=_KEYS)
 def delete(store: Store, keys: Keys) -> None:
     """Remove all rows of some keys, as a new version."""
-    from semistream.stores import MasterStore
-
-    opened = MasterStore.open(store)
+    opened = semistream.MasterStore.open(store)
     _say_version(opened.delete(_parsed(keys, opened)))
 
 
 @app.command(rich_help_panel="Stores")
 def compact(store: Store, memory: Memory = "512MB") -> None:
     """Fold all changes into one file; older versions stay readable until `vacuum`."""
-    from semistream.stores import MasterStore
-
     with progress_bars() as progress:
-        compacted = MasterStore.open(store).compact(memory, progress)
+        compacted = semistream.MasterStore.open(store).compact(memory, progress)
     _say_version(compacted)
 
 
@@ -166,24 +148,17 @@ def vacuum(
     store: Store, keep: Annotated[int, typer.Option("--keep", help="Versions to keep, the newest.")] = 2
 ) -> None:
     """Remove old versions and the files that only they used."""
-    from semistream.stores import MasterStore
-
-    for name in MasterStore.open(store).vacuum(keep):
+    for name in semistream.MasterStore.open(store).vacuum(keep):
         print(f"removed {name}")
 
 
-def _say_version(store: MasterStore, about: str = "") -> None:
-    from semistream.budget import format_bytes
-
-    print(
-        f"{store.path}: version {store.version}, {counted(store.rows, 'row')} on {counted(store.pages, 'page')}, "
-        f"{format_bytes(store.bytes)}{about}"
-    )
+def _say_version(store: semistream.MasterStore, about: str = "") -> None:
+    rows, pages = counted(store.rows, "row"), counted(store.pages, "page")
+    print(f"{store.path}: version {store.version}, {rows} on {pages}, {format_bytes(store.bytes)}{about}")
 
 
-def _keys_of(store: MasterStore) -> str:
+def _keys_of(store: semistream.MasterStore) -> str:
     """What a build found out about its keys."""
-
     keys = sum(entry.keys for entry in store.manifest.segments)
     most = max(entry.largest_group for entry in store.manifest.segments)
     left_out = store.manifest.null_keys
@@ -191,23 +166,17 @@ def _keys_of(store: MasterStore) -> str:
     return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
 
 
-def _parsed(texts: list[str], store: MasterStore) -> pa.Table:
+def _parsed(texts: list[str], store: semistream.MasterStore) -> pa.Table:
     """Keys given as text, in the key's types."""
     import pyarrow as pa
 
     parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
     for text, part in zip(texts, parts, strict=True):
         if len(part) != len(store.key):
-            raise ArgumentError(
-                f"key {text!r} has {len(part)} parts, the key of {store.path} has {len(store.key)}: "
-                f"{','.join(store.key)}"
-            )
-    return pa.table(
-        {
-            name: pa.array([_value(part[place], store.schema.field(name)) for part in parts])
-            for place, name in enumerate(store.key)
-        }
-    )
+            found, wanted = counted(len(part), "part"), f"{len(store.key)}: {','.join(store.key)}"
+            raise ArgumentError(f"key {text!r} has {found}, the key of {store.path} has {wanted}")
+    columns = zip(store.key, zip(*parts, strict=True), strict=True)
+    return pa.table({name: [_value(text, store.schema.field(name)) for text in column] for name, column in columns})
 
 
 def _value(text: str, field: pa.Field) -> pa.Scalar:

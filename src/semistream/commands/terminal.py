@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from semistream.budget import format_bytes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from semistream.commands.doctor import Check
     from semistream.stores import MasterStore
     from semistream.stores.paged.store import Progress
 
@@ -33,9 +35,10 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def store_facts(store: MasterStore) -> dict[str, Any]:
+    """What is known of a store, as `semistream inspect --format json` prints it."""
     entries = store.manifest.segments
-    groups = max((entry.largest_group for entry in entries), default=0)
-    distinct = sum(entry.keys for entry in entries)
+    # A key that a delta changed lies in two segments; counting it once would take a scan.
+    distinct = min(sum(entry.keys for entry in entries), store.rows)
     return {
         "path": str(store.path),
         "version": store.version,
@@ -49,11 +52,10 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
         "index_bytes": store.facts.index_bytes,
         "filter_bytes": store.facts.filter_bytes,
         "keys": {
-            # A key that a delta changed lies in two segments; counting it once would take a scan.
-            "distinct_at_most": min(distinct, store.rows),
+            "distinct_at_most": distinct,
             "exact": all(entry.role == "base" for entry in entries),
-            "rows_a_key": store.rows / max(1, min(distinct, store.rows)),
-            "largest_group": groups,
+            "rows_a_key": store.rows / max(1, distinct),
+            "largest_group": max((entry.largest_group for entry in entries), default=0),
             "null_keys_left_out": store.manifest.null_keys,
         },
         "segments": [
@@ -66,51 +68,35 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    from datetime import UTC, datetime
-
-    from semistream.budget import format_bytes
-
+    """Print the facts of a store as tables."""
     keys, device = facts["keys"], facts["device"]
     about = "" if keys["exact"] else "at most "
+
+    def size(name: str) -> str:
+        return format_bytes(facts[name])
+
     lines = [
         ["rows", f"{facts['rows']:,}"],
         ["key", ", ".join(facts["key"])],
         ["pages", f"{facts['pages']:,} of {facts['page_bytes']:,} bytes"],
-        ["on disk", f"{format_bytes(facts['bytes'])}, with older versions {format_bytes(facts['bytes_all_versions'])}"],
-        [
-            "in memory",
-            f"{format_bytes(facts['index_bytes'])} index, {format_bytes(facts['filter_bytes'])} filter if it is used",
-        ],
+        ["on disk", f"{size('bytes')}, with older versions {size('bytes_all_versions')}"],
+        ["in memory", f"{size('index_bytes')} index, {size('filter_bytes')} filter if it is used"],
         ["distinct keys", f"{about}{keys['distinct_at_most']:,}"],
-        ["rows a key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
+        ["rows per key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
         ["rows left out", f"{keys['null_keys_left_out']:,} with a NULL key"],
     ]
     lines += [[name, value] for name, value in facts["properties"].items()]
     for kind, name in (("cached", "page cache"), ("direct", "O_DIRECT")):
         if f"{kind}_request_seconds" in device:
             request, rate = 1e6 * device[f"{kind}_request_seconds"], 1e-6 / device[f"{kind}_byte_seconds"]
-            lines.append([f"a read, {name}", f"{request:.1f} µs a request, {rate:,.0f} MB/s"])
+            lines.append([f"one read, {name}", f"{request:.1f} µs per request, {rate:,.0f} MB/s"])
     show_table(f"{facts['path']}, version {facts['version']}", [], lines)
     show_table("columns", ["name", "type"], [list(item) for item in facts["columns"].items()])
-    versions = [
-        [
-            str(v["version"]),
-            datetime.fromtimestamp(v["created"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            v["change"],
-            f"{v['rows']:,}",
-            format_bytes(v["bytes"]),
-        ]
-        for v in facts["versions"]
-    ]
+    versions = []
+    for one in facts["versions"]:
+        created = datetime.fromtimestamp(one["created"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        versions.append([str(one["version"]), created, one["change"], f"{one['rows']:,}", format_bytes(one["bytes"])])
     show_table("versions", ["version", "created", "by", "rows", "bytes"], versions)
-
-
-def show_checks(checks: list[Check]) -> None:
-    """Print what `doctor` found."""
-    from rich.text import Text
-
-    marks = {"good": Text("✓", "green"), "note": Text("–", "yellow"), "bad": Text("✗", "red")}
-    show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
 
 
 def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str | Text]]) -> None:
@@ -120,9 +106,8 @@ def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str |
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        *header, title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD, show_header=bool(header)
-    )
+    shown = Text(title) if title else None
+    table = Table(*header, title=shown, title_justify="left", box=SIMPLE_HEAD, show_header=bool(header))
     for line in lines:
         table.add_row(*(Text(value) if isinstance(value, str) else value for value in line))
     Console().print(table)

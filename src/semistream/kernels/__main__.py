@@ -17,7 +17,6 @@ MODULES = (
     "cache_values",
     "pairs",
     "multimap",
-    "zipf",
 )
 
 

@@ -3,14 +3,14 @@
 A stream tuple costs its share of a read, s + t·b for the device and some work on each page of R; a tuple that waits is
 inserted, met, put out and deleted; one that hits the cache only probes it and is put out; whatever touches a cached row
 that is seldom asked for waits for memory; and every piece of the stream, small where the budget is, has a cost of its
-own. These terms are fitted, for every join, to short runs of the join itself (`semistream.planner.calibration`), so
-they hold its real overhead.
+own. These terms are fitted, for every join, to short runs of the join itself (`semistream calibrate`, of
+semistream-lab), so they hold its real overhead.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -50,7 +50,7 @@ class Costs:
     keys: dict[str, float] = field(default_factory=dict)  # encoding a key, by its type
     steps: dict[str, float] = field(default_factory=dict)  # the papers' terms: probe, insert, delete, output
     device: dict[str, float] = field(default_factory=dict)  # c_IO(b) = s + t·b, cached and direct
-    pace: float = 0.0  # of the machine then (see `semistream.planner.pace`); 0 where it is not known
+    pace: float = 0.0  # rows/s of one run that is always the same (`semistream_lab.pace`); 0 where it is not known
 
     def rate(self, name: str, said: Prediction, facts: StoreFacts) -> float:
         """Rows/s of a join on one core (a core a node), for what its model says."""
@@ -65,10 +65,6 @@ class Costs:
         """What encoding this store's key costs more than an integer's, for which the terms are fitted."""
         more = sum(self.keys.get(key_kind(kind), 0.0) for kind in facts.key_types)
         return max(0.0, more - self.keys.get("integer", 0.0))
-
-    def completed_by(self, known: Costs) -> Costs:
-        """With the joins that were not measured as they are known."""
-        return replace(self, joins=known.joins | self.joins)
 
     def save(self, path: Path) -> None:
         """Write to a file."""

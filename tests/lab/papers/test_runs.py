@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from semistream.errors import ArgumentError
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.cells import Cell
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.papers import SUITES, arms, workload
@@ -20,6 +19,7 @@ from semistream_lab.papers.models import tuned_tuples_per_read
 from semistream_lab.papers.runs import LabRun
 from semistream_lab.papers.workload import Endless, LabData, ManyToMany
 from semistream_lab.results import Group
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.commands.test_main import Run, run  # noqa: F401 - a fixture
 
 

@@ -1,7 +1,7 @@
 """One cell of a paper's figure in this process: a join on a stream, a search for memory, or a shedding strategy.
 
 Joins are measured as in `bench joins`. A search builds the join again and again, each time with a budget nearer to the
-one at which it serves the wanted number of stream tuples a page.
+one at which it serves the wanted number of stream tuples per page.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _measured(cell: Cell, data: LabData) -> dict[str, Any]:
 
 
 def _least_memory(cell: Cell, data: LabData) -> dict[str, Any]:
-    """The least memory at which the join serves ``target`` tuples a page: steps on the line through the last two."""
+    """The least memory at which the join serves ``target`` tuples per page: steps on the line through the last two."""
     target, store_bytes = cell.params["target"], data.rows * STORE_ROW_BYTES
     tried: list[tuple[float, float]] = []
     memory, result = 0.05 * store_bytes, {}

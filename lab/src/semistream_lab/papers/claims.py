@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 State = Literal["reproduced", "smaller", "differs", "not measured"]
 ENOUGH = 0.8  # of a stated ratio
 _CLEARLY = 1.05  # a ratio that is a difference
-_UNITS = {"rows_per_second": "in rate", "tuples_per_page": "in tuples a page", "tuples_per_read": "in tuples a read"}
+_UNITS = {
+    "rows_per_second": "in rate",
+    "tuples_per_page": "in tuples per page",
+    "tuples_per_read": "in tuples per read",
+}
 
 
 @dataclass(frozen=True)

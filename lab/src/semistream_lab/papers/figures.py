@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from semistream.planner.measuring import MOST_WARM
+from semistream_lab.measuring import MOST_WARM
 from semistream_lab.papers.claims import Claim
 from semistream_lab.report import is_busy
 from semistream_lab.results import Group
@@ -71,8 +71,8 @@ class Panel:
     model: str = ""
 
 
-RATE = Panel("rows_per_second", "service rate, tuples a second")
-PAGES = Panel("tuples_per_page", "stream tuples a page read")
+RATE = Panel("rows_per_second", "service rate, tuples per second")
+PAGES = Panel("tuples_per_page", "stream tuples per page read")
 
 
 @dataclass(frozen=True)

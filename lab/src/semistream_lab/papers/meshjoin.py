@@ -61,7 +61,7 @@ def _memory(scale: Scale) -> Figure:
         "memory, share of R",
         tuple(points),
         ("mesh", "inl"),
-        "MESHJOIN is about ten times INL at every memory (3,500 against 274 tuples a second at 0.5 %) and gains less "
+        "MESHJOIN is about ten times INL at every memory (3,500 against 274 tuples per second at 0.5 %) and gains less "
         "and less from more memory.",
         (
             Claim("12.8× INL at 0.5 % of R", "section 5.2, varying M", ratio(*_PAIR, 12.8, 0, _R), _NO_SEEKS),

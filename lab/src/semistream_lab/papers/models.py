@@ -1,7 +1,7 @@
 """Tuned X-HYBRIDJOIN's own tuning model, as far as the paper prints it and as it was derived where it does not.
 
 p_N is the share of the stream that the pinned part answers, n the number of swappable partitions of the rest; the join
-serves w = h_S/(n(1 − p_N) + p_N) tuples a read of R.
+serves w = h_S/(n(1 − p_N) + p_N) tuples per read of R.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from semistream.budget import Budget
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.arms_joins import Setting
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BenchData
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 _EULER = 0.5772156649
 

@@ -21,7 +21,7 @@ _TUNED = (
     "CJ has a cache of three tenths here, tuned for skew 1; against one of half MOIJ's lead grows, though not to the "
     "paper's"
 )
-_TARGETS = (4, 8, 16)  # stream tuples a page
+_TARGETS = (4, 8, 16)  # stream tuples per page
 _LEAST = "memory_bytes"
 
 
@@ -47,14 +47,14 @@ def _memory_by_rate(scale: Scale) -> Figure:
     return Figure(
         "6a",
         "Least memory by the service that is asked for",
-        "stream tuples a page that the join must serve",
+        "stream tuples per page that the join must serve",
         tuple(Point(f"{target}", {**base, "target": target}) for target in _TARGETS),
         ARMS,
         "For the same service rate CJ needs about 73 % more memory than MOIJ, at every arrival rate.",
         (Claim("CJ needs 1.73× the memory", "section VII.A", ratio("sscj", "moij", 1.73, None, _LEAST), _TUNED),),
         (Panel(_LEAST, "least memory, bytes"),),
-        note="The service is asked for in stream tuples a page read, which depends on no machine; the paper asks for "
-        "tuples a second.",
+        note="The service is asked for in stream tuples per page read, which depends on no machine; the paper asks for "
+        "tuples per second.",
         names=NAMES,
     )
 
@@ -70,13 +70,13 @@ def _memory_by_size(scale: Scale) -> Figure:
         "rows of R",
         tuple(points),
         ARMS,
-        "For 50,000 tuples a second CJ needs 36 % more memory at 20 million rows, and 70 % more at 100 million.",
+        "For 50,000 tuples per second CJ needs 36 % more memory at 20 million rows, and 70 % more at 100 million.",
         (
             Claim("CJ needs 1.36× at the smallest R", "section VII.A", ratio("sscj", "moij", 1.36, 0, _LEAST), _TUNED),
             Claim("CJ needs 1.70× at the largest R", "section VII.A", ratio("sscj", "moij", 1.70, -1, _LEAST), _TUNED),
         ),
         (Panel(_LEAST, "least memory, bytes"),),
-        note="Asked for are 8 stream tuples a page read.",
+        note="Asked for are 8 stream tuples per page read.",
         names=NAMES,
     )
 

@@ -42,7 +42,7 @@ _HEAD = """<!DOCTYPE html>
 <title>semistream: the papers' figures</title><style>{style}</style></head><body>
 <h1>The papers' figures, from our data</h1>
 <p>Each figure of the semi-stream join papers is run again with this library's joins and drawn from what was measured,
-with the paper's statements beside it. Ratios are compared, not the rates of old machines. <b>Stream tuples a page
+with the paper's statements beside it. Ratios are compared, not the rates of old machines. <b>Stream tuples per page
 read</b> (4 KiB) depend on no machine's speed or load once caches are full; rates and seconds do. A stated
 advantage counts as reproduced (✓)
 when at least four fifths of it are seen, as smaller (≈) when only the direction is the same. Times that were taken on

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.cells import Cell
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 # arm: strategy, and the skew of R
 ARMS = {"topw_01": ("topw", 0.1), "topw_05": ("topw", 0.5), "topw_1": ("topw", 1.0), "keep_w": ("keep_w", 0.5)}

@@ -15,8 +15,8 @@ _LARGER_R = (
     "million rows, 83 % at 100 million, 1.4 times the gain)"
 )
 _NO_SEEKS = (
-    "HYBRIDJOIN's queue serves twice MESHJOIN's tuples a read on a uniform stream, and this disk does not make it pay "
-    "for reading in random order"
+    "HYBRIDJOIN's queue serves twice MESHJOIN's tuples per read on a uniform stream, and this disk does not make it "
+    "pay for reading in random order"
 )
 _UNIFORM = (
     "TPC-H's keys are uniform: a cache answers its share of R and no more, and what is left for the queue is less than "
@@ -159,7 +159,7 @@ def validation(
                 "the models know the seconds of a tuple only roughly",
             ),
             Claim(
-                "calculated and measured cost are close: tuples a read",
+                "calculated and measured cost are close: tuples per read",
                 where,
                 close("tuples_per_read", "predicted_tuples_per_read", 0.15),
                 why,
@@ -167,7 +167,7 @@ def validation(
         ),
         (
             Panel("rows_per_second", RATE.title, log=False, model="predicted_rows_per_second"),
-            Panel("tuples_per_read", "stream tuples a read", log=False, model="predicted_tuples_per_read"),
+            Panel("tuples_per_read", "stream tuples per read", log=False, model="predicted_tuples_per_read"),
         ),
         kind="bars",
         names=names,

@@ -56,7 +56,7 @@ def _figure(name: str, axis: Axis) -> Figure:
         "Wanted: sweep has the highest rate at every point.",
         (
             Claim("highest rate at every point", "ours", best("sweep", MAIN[1:], _R), _SCANS),
-            Claim("as many tuples a page as MOIJ", "ours", ratio("sweep", "moij", 1.0, -1), _CACHE),
+            Claim("as many tuples per page as MOIJ", "ours", ratio("sweep", "moij", 1.0, -1), _CACHE),
         ),
     )
 

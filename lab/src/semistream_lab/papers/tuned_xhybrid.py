@@ -28,7 +28,7 @@ _OLDEST = (
     "the model takes partitions as chosen at random, while the join reads the one whose key has waited longest, which "
     "serves up to twice the tuples"
 )
-_SMALL_READS = "tuples a page grow as the swappable part shrinks; only the cost of a request speaks against that"
+_SMALL_READS = "tuples per page grow as the swappable part shrinks; only the cost of a request speaks against that"
 _FEW_LOOPS = "out of the page cache an iteration costs more than its pages, so the largest reads give the highest rate"
 _ONE_SIZE = "the default sizes are not tuned for each budget"
 
@@ -55,7 +55,10 @@ def _surface(scale: Scale) -> Figure:
         "largest value: a maximum inside, at different sizes of the two.",
         (
             Claim(
-                "a maximum inside, for tuples a page", "section 5.1, figure 3", _inner("tuples_per_page"), _SMALL_READS
+                "a maximum inside, for tuples per page",
+                "section 5.1, figure 3",
+                _inner("tuples_per_page"),
+                _SMALL_READS,
             ),
             Claim("a maximum inside, for the rate", "section 5.1, figure 3", _inner("rows_per_second"), _FEW_LOOPS),
             Claim("at different sizes of the two parts", "section 4.1", _unequal),

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.errors import SemistreamError
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.cells import enriched
 from semistream_lab.data import BenchData
 from semistream_lab.workloads import make_workload
 from semistream_lab.workloads.tpch_tables import find_program
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 if TYPE_CHECKING:
     from semistream_lab.papers.figures import Scale

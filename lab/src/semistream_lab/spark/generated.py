@@ -18,9 +18,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from semistream.errors import ArgumentError
-from semistream.workloads.numbered import check_range, slices
 from semistream_lab.workloads import WORKLOADS, Workload, make_workload
 from semistream_lab.workloads.arrivals import Arrivals
+from semistream_lab.workloads.numbered import check_range, slices
 from semistream_lab.workloads.registry import option_types, parse_options, plain_name, settings
 
 _ARROW_ROWS = 1 << 16

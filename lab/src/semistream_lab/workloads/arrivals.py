@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import ArgumentError
-from semistream.workloads.numbered import check_range
+from semistream_lab.workloads.numbered import check_range
 
 Times = npt.NDArray[np.float64]
 _BLOCK = 1 << 14  # expected rows of a block: 10 billion rows are half a million blocks

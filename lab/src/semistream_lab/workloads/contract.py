@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from semistream.workloads.numbered import BATCH_ROWS
+from semistream_lab.workloads.numbered import BATCH_ROWS
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress

@@ -17,9 +17,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, choose, local_path
-from semistream.workloads.numbered import slices
 from semistream_lab.workloads.contract import Workload
 from semistream_lab.workloads.json_lines import json_lines
+from semistream_lab.workloads.numbered import slices
 from semistream_lab.workloads.registry import settings
 from semistream_lab.workloads.reports import write_reports
 

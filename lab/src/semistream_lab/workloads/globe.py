@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from semistream.workloads.numbered import Numbers
+from semistream_lab.workloads.numbered import Numbers
 
 CIRCLE = 36_000  # hundredths of a degree
 # weight; latitude and longitude of the middle, and their spreads, in degrees

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semistream.errors import ArgumentError, choose
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.workloads.contract import Workload
 from semistream_lab.workloads.retail import RetailWorkload
 from semistream_lab.workloads.tpch import TpchWorkload
 from semistream_lab.workloads.weather import WeatherWorkload
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 _ALL: tuple[type[Workload], ...] = (ZipfWorkload, RetailWorkload, TpchWorkload, WeatherWorkload)
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}

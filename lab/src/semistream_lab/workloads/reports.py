@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import SchemaError, local_path
-from semistream.workloads.numbered import Numbers
+from semistream_lab.workloads.numbered import Numbers
 
 _BLOCK_LINES = 1 << 16
 _BLANK, _MINUS, _ZERO = 32, 45, 48

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, local_path
-from semistream.workloads.numbered import BATCH_ROWS, Numbers, check_range, random_bits, slices
+from semistream_lab.workloads.numbered import BATCH_ROWS, Numbers, check_range, random_bits, slices
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress
@@ -138,7 +138,7 @@ class RetailWorkload:
         return pa.RecordBatch.from_arrays(columns, schema=SALES_SCHEMA)
 
     def _sold(self, start: int, count: int) -> Numbers:
-        from semistream.kernels.zipf import permute, zipf_ranks
+        from semistream_lab.workloads.zipf_kernels import permute, zipf_ranks
 
         product = np.empty(count, np.int64)
         zipf_ranks(self.products, float(self.skew), np.uint64(self.seed), start, product)
@@ -150,7 +150,7 @@ class RetailWorkload:
 
     def master_slice(self, start: int, count: int) -> pa.RecordBatch:
         """Products ``start`` to ``start + count``, in the order of `master`."""
-        from semistream.kernels.zipf import permute
+        from semistream_lab.workloads.zipf_kernels import permute
 
         check_range(start, count, self.products, "master")
         number = np.arange(start, start + count, dtype=np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.workloads.numbered import BITS, Numbers, random_bits
+from semistream_lab.workloads.numbered import BITS, Numbers, random_bits
 
 Shares = npt.NDArray[np.float64]
 # Clear and overcast skies are reported most: shares of 0 to 8 eighths.

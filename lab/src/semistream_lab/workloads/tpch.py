@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, choose, local_path
-from semistream.workloads.numbered import BATCH_ROWS, slices
+from semistream_lab.workloads.numbered import BATCH_ROWS, slices
 from semistream_lab.workloads.tpch_tables import Table, make_table
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError
-from semistream.workloads.numbered import check_range
 from semistream_lab.errors import GeneratorError
+from semistream_lab.workloads.numbered import check_range
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress

@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, choose
-from semistream.workloads.numbered import BATCH_ROWS, Numbers, check_range, slices
 from semistream_lab.workloads.globe import Globe
+from semistream_lab.workloads.numbered import BATCH_ROWS, Numbers, check_range, slices
 from semistream_lab.workloads.reports import EDITIONS, report_schema
 from semistream_lab.workloads.sky import Sky
 

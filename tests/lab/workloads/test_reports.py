@@ -172,7 +172,7 @@ def test_bad_arguments() -> None:
 
 
 def test_columns_are_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text(encoding="utf-8")
     for field in EDITIONS["C"]:
         assert f"`{field.name}`" in page, field.name
     assert len(FIELDS) == len(report_schema("B"))

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
-from semistream.workloads.numbered import BATCH_ROWS, BITS, Numbers, check_range, random_bits, slices
+from semistream_lab.workloads.numbered import BATCH_ROWS, BITS, Numbers, check_range, random_bits, slices
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import Progress
@@ -111,7 +111,7 @@ class ZipfWorkload:
 
     def keys(self, start: int, count: int) -> Numbers:
         """Keys of stream rows ``start`` to ``start + count``; the same whatever the batch size."""
-        from semistream.kernels.zipf import permute, zipf_ranks
+        from semistream_lab.workloads.zipf_kernels import permute, zipf_ranks
 
         check_range(start, count)
         ranks = np.empty(count, np.int64)
@@ -150,7 +150,7 @@ class ZipfWorkload:
 
     def master_slice(self, start: int, count: int) -> pa.RecordBatch:
         """Rows ``start`` to ``start + count`` in the order of `master`."""
-        from semistream.kernels.zipf import permute
+        from semistream_lab.workloads.zipf_kernels import permute
 
         check_range(start, count, self.rows, "master")
         number = np.arange(start, start + count, dtype=np.int64)
@@ -168,7 +168,7 @@ class ZipfWorkload:
         )
 
     def rows_a_key(self) -> Numbers:
-        """Rows of each key in the master (8 bytes a key): f_R of the papers."""
+        """Rows of each key in the master (8 bytes per key): f_R of the papers."""
         counts = np.zeros(self.key_count, np.int64)
         for start in range(0, self.rows, BATCH_ROWS):
             keys = self._keys_of(np.arange(start, min(self.rows, start + BATCH_ROWS), dtype=np.int64))
@@ -177,7 +177,7 @@ class ZipfWorkload:
 
     def _keys_of(self, number: Numbers) -> Numbers:
         """The keys of master rows, known by their number before shuffling."""
-        from semistream.kernels.zipf import permute, zipf_share_out
+        from semistream_lab.workloads.zipf_kernels import permute, zipf_share_out
 
         if not self.distinct or not len(number):
             return number
@@ -190,7 +190,7 @@ class ZipfWorkload:
     @cached_property
     def _sums(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Sums of the first 0, 64, 128 … terms of Zipf's law, and of all of them."""
-        from semistream.kernels.zipf import zipf_sums
+        from semistream_lab.workloads.zipf_kernels import zipf_sums
 
         sums = np.empty(-(-self.distinct // _STRIDE) + 1)
         zipf_sums(self.distinct, float(self.master_skew), _STRIDE, sums)

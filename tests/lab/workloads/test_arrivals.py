@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from semistream.errors import ArgumentError
 from semistream_lab.workloads.arrivals import Arrivals
-from tests.workloads.statistics import assert_drawn_from, merged
+from tests.lab.workloads.statistics import assert_drawn_from, merged
 
 PATTERNS = [
     Arrivals(5000),

@@ -18,8 +18,8 @@ from semistream.joins.papers.mesh import MeshSettings
 from semistream.lookup.bind import LookupPlan
 from semistream.planner.rates import default_costs
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
 from semistream_lab.tuning import FollowRate, least_memory_for_mesh, tune
+from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.planner.conftest import ROWS
 
 

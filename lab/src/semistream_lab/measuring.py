@@ -232,7 +232,7 @@ class Measured:
 
     @property
     def tuples_per_page(self) -> float | None:
-        """Stream tuples a page read; None when nothing was read."""
+        """Stream tuples per page read; None when nothing was read."""
         return _over(self.rows, self.stats.pages_read)
 
 

@@ -9,9 +9,9 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import LookupPlan
-from semistream.planner.measuring import Feed, Limits
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.measuring import Feed, Limits
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROWS, BATCH = 60_000, 500
 

@@ -132,7 +132,7 @@ def test_the_package_is_light() -> None:
 def test_examples_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Those with Spark are run, in other words, by tests/spark."""
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text(encoding="utf-8")
     examples = [
         text for text in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "spark" not in text
     ]

@@ -12,9 +12,9 @@ from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec
-from semistream.planner.measuring import BATCH, measure
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.measuring import BATCH, measure
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 PACE_ROWS = 200_000  # of the master
 _SECONDS = 0.5

@@ -13,8 +13,8 @@ import pytest
 from semistream.errors import ArgumentError
 from semistream_lab.workloads import retail
 from semistream_lab.workloads.retail import RetailWorkload, write_files, write_master
+from tests.lab.workloads.digests import digest
 from tests.tables import assert_same_rows
-from tests.workloads.digests import digest
 
 SHOP = RetailWorkload(products=5_000, unknown=0.05, seed=3)
 

@@ -1,7 +1,7 @@
 """`semistream calibrate`: measure, on this machine, what the cost models only count.
 
 A store of two million rows is made and one of a tenth of that, and every join runs on them for a moment at several
-budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples a piece, so
+budgets and skews: a small budget makes small pieces of the stream, and only on a large store many tuples per piece, so
 two sizes tell apart what a piece costs and what a read does. From rows, reads, pages, hits and seconds of these runs
 its six terms are fitted (never below zero). A machine that others use too is now faster and now slower, so the same
 short run stands before and after every few of them, and its rate tells at which pace they were measured. The steps that
@@ -32,12 +32,12 @@ from semistream.keys import KeyCodec
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec
 from semistream.planner.machine import fingerprint
-from semistream.planner.measuring import BATCH, measure
-from semistream.planner.pace import PACE_ROWS, pace
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream.workloads.zipf import ZipfWorkload
+from semistream_lab.measuring import BATCH, measure
+from semistream_lab.pace import PACE_ROWS, pace
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROWS = 10 * PACE_ROWS
 _PARTS = {1: (0.01, 0.05, 0.3), 10: (0.005, 0.03, 0.3)}  # of the rows, and the budgets on that store
@@ -81,6 +81,11 @@ def calibrate(
         report("keys, steps and device", len(joins) + 1, len(joins) + 2)
         steps = _steps(stores[1], ZipfWorkload(rows, skew=0.0))
         return Costs(fingerprint(), terms, _keys(), steps, dict(stores[1].manifest.device), usual)
+
+
+def completed(costs: Costs, known: Costs) -> Costs:
+    """With the joins that were not measured as they are known."""
+    return replace(costs, joins=known.joins | costs.joins)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream.errors import ArgumentError
-from semistream.workloads.zipf import ZipfWorkload
-from tests.workloads.digests import digest
-from tests.workloads.statistics import assert_drawn_from, merged, power_sum
+from semistream_lab.workloads.zipf import ZipfWorkload
+from tests.lab.workloads.digests import digest
+from tests.lab.workloads.statistics import assert_drawn_from, merged, power_sum
 
 EXPONENTS = [0.0, 0.5, 0.999_999, 1.0, 1.5, 2.5]
 

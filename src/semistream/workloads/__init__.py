@@ -1,1 +1,0 @@
-"""Streams and masters that are made by chance, the same each time: what the planner measures with."""
