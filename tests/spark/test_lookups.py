@@ -15,6 +15,7 @@ from semistream.errors import FanOutError
 from semistream.spark import enrich
 from semistream.spark.blocks import BlockSize, TooManyAnswersError, bounded
 from semistream.spark.lookups import Asked, looked_up
+from semistream.spark.metrics import add_reports
 from semistream.spark.prepare import Stream, prepare
 from semistream.spark.spec import EnrichSpec, Transport
 from tests.spark.streams import SMALL, frame
@@ -113,6 +114,24 @@ def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) 
     second = Asked.of(twice, ("id",), ("again",), "found_again")
     rows = looked_up(df, [first, second], df["id"] > 0, df["waited"]).collect()
     assert [(row["found"], row["found_again"]) for row in rows] == [(True, True), (False, None), (False, False)]
+
+
+def test_counters_of_several_crossings_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The second crossing makes three rows of each, of the one that carries the first crossing's counters too."""
+    df = frame(spark, pa.table({"id": list(range(100))}), 4)
+    about = replace(Stream.of(df), schema=pa.schema([("asked", pa.int64())]))
+    master = {"once": list(range(80)), "thrice": [n for n in range(50) for _ in range(3)]}
+    for name, keys in master.items():
+        store = MasterStore.build(pa.table({"id": keys, name: keys}), tmp_path / name, key="id")
+        prepared = prepare(about, store, EnrichSpec(on={"asked": "id"}, memory=SMALL, transport="keys"))
+        df = looked_up(df, [Asked.of(prepared, ("id",), (name,), f"found_{name}")], carrier=f"counters_{name}")
+    rows = df.repartition(3).collect()
+    texts = [row[f"counters_{name}"] for row in rows for name in master]
+    found = add_reports(text for text in texts if text is not None)
+    assert {name: (one.rows_in, one.matched) for name, one in found.items()} == {
+        "found_once": (100, 80),
+        "found_thrice": (100, 50),
+    }
 
 
 @pytest.mark.parametrize("transport", ["lookups", "keys"])

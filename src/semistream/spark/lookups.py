@@ -7,20 +7,16 @@ own, and three of them in a row spend more on crossings than on the joins. Here 
 other on a block of rows. A lookup may ask for what one before it has found, and a row that leaves the way at a lookup
 is not asked for in those after it: they see NULL, which costs nothing and matches nothing.
 
-Counters travel in the data where `Metrics` wants them: a field on one row a task, which Spark's ``observe`` collects,
-since a stream's tasks and its driver share nothing else. A pipeline has a directory that both see, and runs the job
-itself: there each task leaves a file, and no row pays for a column.
+Counters travel in the data: a carrier column, NULL in all rows but one per task. `Metrics` has Spark's ``observe``
+collect it; in a pipeline the tasks that write the rows pick it up.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,7 +27,7 @@ from semistream.lookup.bind import MATCHED, UNMATCHED
 from semistream.spark.blocks import BlockSize, Mask, Positions, all_answers, answers, blocks, bounded, offsets_of
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.frames import as_rows, quoted, spark_fields
-from semistream.spark.metrics import CARRIER, Metrics
+from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, running
 from semistream.spark.prepare import Prepared
 from semistream.stats import Stats
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _WAY, _STAYS, _ROW = "_ss_way", "_ss_stays", "__row"
-_REPORT = "lookups"  # with which the names of report files begin
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,10 @@ def by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataF
 
     plan, operator = prepared.plan, prepared.operator
     status = unused_name("_semistream_matched", [*df.columns, *plan.names])
-    joined = looked_up(df, [Asked.of(prepared, operator.asks, plan.names, status)], metrics=metrics)
+    carrier = None if metrics is None else unused_name(CARRIER, [*df.columns, *plan.names, status])
+    joined = looked_up(df, [Asked.of(prepared, operator.asks, plan.names, status)], carrier=carrier)
+    if metrics is not None and carrier is not None:
+        joined = metrics.watch(joined, operator.identity, F.col(carrier)).drop(carrier)
     found = F.col(status)
     if operator.spec.on_miss == "fail" or operator.spec.min_match_rate > 0:
         joined = joined.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
@@ -91,13 +89,12 @@ def looked_up(
     lookups: Sequence[Asked],
     way: Column | None = None,
     stays: Column | None = None,
-    reports: Path | None = None,
-    metrics: Metrics | None = None,
+    carrier: str | None = None,
 ) -> DataFrame:
     """All columns of ``df``, the masters' and the statuses; rows that are not on their ``way`` are not asked for.
 
-    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`). Tasks leave their
-    counters in ``reports``, a directory (see `reported`), or send them to ``metrics``.
+    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`). One row of each
+    task has its counters in the column ``carrier``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
@@ -106,15 +103,16 @@ def looked_up(
     given = {name for one in lookups for name in one.gives}
     inputs = list(dict.fromkeys(name for one in lookups for name in one.asks if name not in given))
     names = [name for one in lookups for name in (*one.gives, one.status)]
-    kinds = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    kinds: list[DataType] = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    if carrier is not None:
+        names.append(carrier)
+        kinds.append(StringType())
     # Fields are named by position: the names that users see are given in the JVM.
-    fields = [StructField(f"c{i}", kind) for i, kind in enumerate(kinds)]
-    if metrics is not None:
-        fields.append(StructField(CARRIER, StringType()))
-    answer, many = StructType(fields), any(one.many for one in lookups)
+    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
+    many = any(one.many for one in lookups)
     flags = {name: flag for name, flag in ((_WAY, way), (_STAYS, stays)) if flag is not None}
     crossing = [*flags, *inputs]
-    function = _function(tuple(lookups), crossing, many=many, reports=reports, carries=metrics is not None)
+    function = _function(tuple(lookups), crossing, many=many, carries=carrier is not None)
     hint = Iterator[pa.Array] if len(crossing) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
     kind: DataType = ArrayType(answer) if many else answer
@@ -124,35 +122,13 @@ def looked_up(
     found = as_rows(df, inputs[0]).withColumn(held, all_found)
     if many:
         found = found.withColumn(held, F.explode(held))
-    if metrics is not None:
-        found = metrics.watch(found, lookups[0].operator.identity, F.col(f"{held}.{CARRIER}"))
     # In SQL: every call of a function is a trip to the JVM.
     named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(names)]
     return found.selectExpr(*map(quoted, df.columns), *named)
 
 
-def reported(reports: Path) -> dict[str, Stats]:
-    """What the lookups of a job did and cost, by the status column of each."""
-    found: dict[str, Stats] = {}
-    for path in reports.glob(f"{_REPORT}-*"):
-        for status, counters in json.loads(path.read_text()).items():
-            found[status] = found.get(status, Stats()) + Stats(**counters)
-    return found
-
-
-def _report(reports: Path, stats: dict[str, Stats]) -> None:
-    """One file a partition, so that a task that is tried again counts once."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    part = 0 if context is None else context.partitionId()
-    draft = reports / f".{_REPORT}-{uuid.uuid4().hex}"
-    draft.write_text(json.dumps({status: one.as_dict() for status, one in stats.items()}))
-    draft.rename(reports / f"{_REPORT}-{next(iter(stats))}-{part:05d}")
-
-
 def _function(
-    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, reports: Path | None, carries: bool
+    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, carries: bool
 ) -> Callable[..., Iterator[pa.Array]]:
     """For a scalar Arrow function over ``inputs``; where it ``carries``, the last answer takes the counters along."""
 
@@ -180,10 +156,8 @@ def _function(
                         yield _carrying(previous, None)
                     previous = answer
             stats = {one.status: _finished(task) for one, task in zip(lookups, tasks, strict=True)}
-            if reports is not None:
-                _report(reports, stats)
             if previous is not None:
-                yield _carrying(previous, json.dumps(sum(stats.values(), Stats()).as_dict()))
+                yield _carrying(previous, write_report(stats))
 
     return run
 
@@ -260,11 +234,11 @@ def _both(one: Mask | None, other: Mask) -> Mask:
 
 
 def _carrying(answer: pa.Array, report: str | None) -> pa.Array:
-    """An answer with the carrier field, which has the task's report on the last row."""
+    """An answer with the carrier as its last field, which has the task's report on the last row."""
     values = answer.values if pa.types.is_list(answer.type) else answer
     carrier = pa.nulls(len(values), pa.string())
     if report is not None:
         carrier = pa.concat_arrays([carrier[1:], pa.array([report])])
-    names = [*(field.name for field in values.type.fields), CARRIER]
-    changed = pa.StructArray.from_arrays([*values.flatten(), carrier], names)
+    columns = [*values.flatten(), carrier]
+    changed = pa.StructArray.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
     return changed if values is answer else pa.ListArray.from_arrays(answer.offsets, changed)

@@ -8,7 +8,6 @@ takes its counters along.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import pyarrow as pa
 from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.frames import spark_fields
-from semistream.spark.metrics import CARRIER, Metrics
+from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, running
 from semistream.spark.shedding import nothing_came, shedding
 
@@ -80,9 +79,9 @@ def _function(
                 if carrier:
                     columns.append(pa.nulls(batch.num_rows, pa.string()))
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            report = json.dumps(task.finish().as_dict())
+            stats = task.finish()
             if carrier:
-                empty = [pa.nulls(1, kind) for kind in kinds]
-                yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
+                columns = [*(pa.nulls(1, kind) for kind in kinds), pa.array([write_report({operator.store: stats})])]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return run
