@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
-from semistream.shedding.intervals import Interval, share_of_blocks
+from semistream.shedding.intervals import Interval, PastBatch, share_of_batch, share_of_blocks
 from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
@@ -66,17 +66,14 @@ def _share(root: Path, batch: int, rate: float | None, now: float) -> float:
     pins = [(number, pin) for number in files if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
     if not pins:
         return 1.0
+    past = [PastBatch(float(pin["at"])) for _, pin in reversed(pins[-2:])]
     number, last = pins[-1]
-    begun = float(last["at"])
     parts = [read_part(path, whole=False) for path in files[number]]
-    rows = sum(part.rows_in for part in parts)
-    seconds = begun - float(pins[-2][1]["at"]) if len(pins) > 1 else now - begun
-    took = max((path.stat().st_mtime for path in files[number]), default=begun) - begun
-    if rows == 0 or min(seconds, took if rate is None else seconds) <= 0:  # nothing came, or a clock was set back
-        return float(last["share"])
-    if rate is None:
-        rate = sum(part.rows_in - part.rows for part in parts) / took
-    return min(1.0, rate * seconds / rows)
+    rows, shed = (sum(getattr(part, name) for part in parts) for name in ("rows_in", "rows"))
+    ended = max((path.stat().st_mtime for path in files[number]), default=past[0].began)
+    past[0] = PastBatch(past[0].began, rows, rows - shed, ended - past[0].began)
+    # As before where nothing is known: a stream that was too fast is not loaded whole because a clock was set back.
+    return share_of_batch(past, rate, now=now, unknown=float(last["share"]))
 
 
 def _pin(path: Path) -> dict[str, Any] | None:
