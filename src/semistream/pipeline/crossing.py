@@ -25,9 +25,8 @@ from semistream.pipeline.columns import (
 from semistream.pipeline.ways import Way, take
 from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
-from semistream.spark.lookups import Asked
-from semistream.spark.lookups import looked_up as several_looked_up
-from semistream.spark.prepare import Stream, prepare
+from semistream.spark.lookups import CrossingLookup, look_up_all
+from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
 
     if not lookups:
         return frame
-    about = Stream.of(frame)
+    about = FrameFacts.of(frame)
     kinds = {item.name: item.type for item in about.schema}
-    asked: list[Asked] = []
+    asked: list[CrossingLookup] = []
     beside: dict[str, str] = {}
     for one in lookups:
         step = one.step
@@ -100,7 +99,7 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
         if step.on_miss in ("hold", "infer"):
             beside |= columns  # held rows and members that are made need to know what was asked for
         asked.append(
-            Asked.of(
+            CrossingLookup.of(
                 prepared,
                 tuple(columns.values()),
                 given,
@@ -111,7 +110,7 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
             )
         )
     stays = _given_up() if any(one.unless_given_up for one in asked) else None
-    found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays, carrier_column(lookups[0].number))
+    found = look_up_all(frame, asked, F.col(ROUTE).isNull(), stays, carrier_column(lookups[0].number))
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
     return take(found, [way for one in lookups for way in _ways(one)])

@@ -29,7 +29,7 @@ from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import PastBatch, Share, share_of_batch
 from semistream.shedding.shedder import memory_of
 from semistream.spark.frames import quoted
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from semistream.spark.shedding import shared_counts
 from semistream.stores import MasterStore
 
@@ -78,7 +78,7 @@ class Relief:
             # Rows that are tried again bring their weights.
             return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
         inputs = list(dict.fromkeys(column for one in self.counted for column in one.on))
-        function = _function(self, share, versions, seeds, Stream.of(frame).application)
+        function = _function(self, share, versions, seeds, FrameFacts.of(frame).application)
         function.__annotations__ = {"blocks": Iterator[pa.Array], "return": Iterator[pa.Array]}
         kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
         # A strategy that asks for no column still has to know how many rows there are.

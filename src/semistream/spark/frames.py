@@ -31,14 +31,14 @@ def spark_fields(plan: LookupPlan) -> list[StructField]:
     return fields
 
 
-def by_node(df: DataFrame, tasks: int, plan: LookupPlan) -> DataFrame:
+def partition_by_key(df: DataFrame, tasks: int, plan: LookupPlan) -> DataFrame:
     """All rows of a key in one partition, as many partitions as there are tasks."""
     from pyspark.sql import functions as F
 
     return df.repartition(tasks, *[F.col(quoted(name)) for name in plan.stream_keys])
 
 
-def as_rows(df: DataFrame, key: str) -> DataFrame:
+def force_rows(df: DataFrame, key: str) -> DataFrame:
     """The same rows, out of a filter that is always true and that Spark cannot know to be.
 
     Right above a columnar source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every

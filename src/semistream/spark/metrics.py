@@ -118,7 +118,7 @@ class Metrics:
             self.batches += 1
         stats.check(f"batch {about.get('batch')}")
 
-    def progressed(self, progress: Any) -> None:
+    def on_progress(self, progress: Any) -> None:
         """Called by the listener when a batch has finished."""
         for name in self._names & set(progress.observedMetrics):
             reports = progress.observedMetrics[name]["reports"] or []
@@ -166,7 +166,7 @@ def _listener(metrics: Metrics) -> Any:
             del event
 
         def onQueryProgress(self, event: Any) -> None:
-            metrics.progressed(event.progress)
+            metrics.on_progress(event.progress)
 
         def onQueryIdle(self, event: Any) -> None:
             del event

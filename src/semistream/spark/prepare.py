@@ -37,7 +37,7 @@ _sessions: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Stream:
+class FrameFacts:
     """What is known of the DataFrame that is joined."""
 
     df: DataFrame
@@ -48,11 +48,11 @@ class Stream:
     application: str
 
     @staticmethod
-    def of(df: DataFrame) -> Stream:
+    def of(df: DataFrame) -> FrameFacts:
         """Ask Spark."""
         schema, foreign = arrow_schema(df)
         ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
-        return Stream(df, schema, foreign, ignore_case, _tasks(df), _application(df))
+        return FrameFacts(df, schema, foreign, ignore_case, _tasks(df), _application(df))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Prepared:
     store: MasterStore
 
 
-def prepare(about: Stream, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
+def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
     """Everything is checked; nothing of Spark runs."""
     opened = open_store(_at_version(store, spec.master_version), allow_empty=spec.allow_empty)
     shed, stream = spec.shed, about.schema

@@ -18,7 +18,7 @@ from semistream.shedding.shedder import memory_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from semistream.spark.prepare import Stream
+    from semistream.spark.prepare import FrameFacts
     from semistream.spark.spec import EnrichSpec
 
 
@@ -47,7 +47,7 @@ class ShedPlan:
         ]
 
 
-def check_shed(about: Stream, spec: EnrichSpec) -> None:
+def check_shed(about: FrameFacts, spec: EnrichSpec) -> None:
     """Refuse what cannot be shed, before the stream runs."""
     checked(spec.shed).check_how(spec.how)
     if spec.transport == "keys":

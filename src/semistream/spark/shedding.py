@@ -31,7 +31,7 @@ from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
-from semistream.spark.operator import Operator, Task, opened
+from semistream.spark.operator import Operator, Task, open_content
 from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
 
@@ -80,7 +80,7 @@ def _pin(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
 
 
-def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.Schema) -> PartWriter:
+def open_writer(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.Schema) -> PartWriter:
     """The file of the running task; ``about`` is what it says of the join."""
     from pyspark import TaskContext
 
@@ -104,10 +104,10 @@ def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.S
 
 
 @contextlib.contextmanager
-def shedding(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
+def shed_in_front(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
     shed, operator, join = plan.shed, task.operator, task.join
-    writer = writer_for(operator, plan, describe(shed, join.plan, task.store), stream)
+    writer = open_writer(operator, plan, describe(shed, join.plan, task.store), stream)
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
@@ -120,11 +120,11 @@ def shedding(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
         yield
 
 
-def nothing_came(operator: Operator, plan: ShedPlan) -> None:
+def publish_nothing(operator: Operator, plan: ShedPlan) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
-    store = opened(operator, operator.content())
+    store = open_content(operator, operator.content())
     joined = operator.plan(plan.shed.widened(plan.stream), store)
-    writer = writer_for(operator, plan, describe(plan.shed, joined, store), plan.stream)
+    writer = open_writer(operator, plan, describe(plan.shed, joined, store), plan.stream)
     with contextlib.closing(writer):
         writer.publish()
 

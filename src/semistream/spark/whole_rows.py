@@ -18,14 +18,14 @@ from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.frames import spark_fields
 from semistream.spark.metrics import CARRIER, Metrics, write_report
-from semistream.spark.operator import Operator, running
-from semistream.spark.shedding import nothing_came, shedding
+from semistream.spark.operator import Operator, run_task
+from semistream.spark.shedding import publish_nothing, shed_in_front
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
+def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
@@ -62,14 +62,14 @@ def _function(
         shed = operator.shed
         if first is None:
             if shed is not None:
-                nothing_came(operator, shed)
+                publish_nothing(operator, shed)
             return
         stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, names, strict=True)])
         given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
         joined = stream if shed is None else shed.shed.widened(stream)
-        with running(operator, joined) as task, ExitStack() as stack:
+        with run_task(operator, joined) as task, ExitStack() as stack:
             if shed is not None:
-                stack.enter_context(shedding(task, shed, stream))
+                stack.enter_context(shed_in_front(task, shed, stream))
             plan: LookupPlan = task.join.plan
             kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
