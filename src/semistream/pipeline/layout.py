@@ -154,7 +154,7 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     """Let Spark analyse the steps once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
 
-    from semistream.spark.prepare import arrow_schema
+    from semistream.spark.frames import arrow_schema
     from semistream.warehouse.schemas import stored_schema
 
     try:

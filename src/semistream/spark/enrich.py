@@ -69,8 +69,14 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: En
     if spec.multiple != "all":
         several = "only the first match of a row" if spec.multiple == "first" else "a row with two matches fails"
         lines.append(f"  multiple    {spec.multiple}: {several}")
-    if p.operator.shed is not None:
-        lines += p.operator.shed.explained()
+    shed = p.operator.spec.shed
+    if shed is not None:
+        rate = shed.max_rows_per_second
+        above = "the rate of the batch before" if rate is None else f"{rate:,.0f} rows/s"
+        lines.append(f"  shedding    {shed.strategy}: {shed.kind.idea}; above {above} the others")
+        lines.append(
+            f"              go to {shed.directory}; takes {format_bytes(p.operator.shed_bytes)} beside the join"
+        )
     return "\n".join(lines)
 
 

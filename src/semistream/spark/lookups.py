@@ -185,7 +185,7 @@ def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType],
     if not (one.many or exists or operator.one_match(task.join.store)):
         raise SchemaError(
             f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
-            f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
+            f"{operator.planned.number}, with which the query began, had not; restart the query, or use "
             "transport='rows'"
         )
     plan = task.join.plan

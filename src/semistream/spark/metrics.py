@@ -168,9 +168,6 @@ def _listener(metrics: Metrics) -> Any:
         def onQueryProgress(self, event: Any) -> None:
             metrics.on_progress(event.progress)
 
-        def onQueryIdle(self, event: Any) -> None:
-            del event
-
         def onQueryTerminated(self, event: Any) -> None:
             del event
 

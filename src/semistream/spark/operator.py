@@ -31,7 +31,6 @@ from semistream.spark.area import Area, area
 from semistream.spark.pin_service import PinService
 from semistream.spark.places import PLACES, place, running_attempt
 from semistream.spark.shared import SharedCache, judge_together, shared_table
-from semistream.spark.shed_plan import ShedPlan
 from semistream.spark.spec import EnrichSpec
 from semistream.stats import Stats
 from semistream.stores import MasterStore
@@ -60,12 +59,8 @@ class Operator:
     identity: str  # of those who share cached rows
     sample: str  # of those whose small tasks are judged together
     pinned_by: PinService | None = None  # None: by the tasks themselves
-    shed: ShedPlan | None = None
-
-    @property
-    def planned_version(self) -> int:
-        """The number of the version with which the query began."""
-        return self.planned.number
+    shed_bytes: int = 0  # of the host's memory, for shedding in all tasks
+    counts_bytes: int = 0  # of these, for the rows that keys have
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -94,14 +89,14 @@ class Operator:
         if gone:
             raise SchemaError(
                 f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
-                f"{self.planned_version}, with which the query began, had; restart the query to do without it"
+                f"{self.planned.number}, with which the query began, had; restart the query to do without it"
             )
         spec = self.spec if how in (None, self.spec.how) else replace(self.spec, how=how, defaults=None, status=None)
         plan = bind(spec, stream, store, ignore_case=self.ignore_case)
         types = {column: str(plan.master.field(column).type) for column in self.columns}
         if types != self.columns:
             raise SchemaError(
-                f"version {store.version} of {self.store} has other column types than version {self.planned_version}, "
+                f"version {store.version} of {self.store} has other column types than version {self.planned.number}, "
                 f"with which the query began: {types} instead of {self.columns}; restart the query to take them on"
             )
         return plan
@@ -125,8 +120,7 @@ class Task:
         self._check_match_rate(stats)
         if not isinstance(self.join, ReferenceJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= self.operator.tasks
-        if self.operator.shed is not None:
-            stats.peak_bytes += self.operator.shed.bytes
+        stats.peak_bytes += self.operator.shed_bytes
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             stats.peak_bytes += self.cache.used_bytes

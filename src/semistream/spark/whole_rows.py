@@ -30,43 +30,43 @@ def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics:
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-    names = df.columns
+    names, weight = df.columns, None if operator.spec.shed is None else operator.spec.shed.weight
     given = df
     if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
         given = df.toDF(*(f"c{i}" for i in range(len(names))))
-    weight = operator.shed.shed.weight if operator.shed is not None else None
+    stream = plan.stream if weight is None else plan.stream.remove(len(names))
     fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *spark_fields(plan)]
     if plan.status is not None:
         fields.append(StructField(plan.status, StringType()))
     out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
     if metrics is None:  # a carrier costs every row a filter and a copy
-        return given.mapInArrow(_function(operator, names, None), StructType(out))
+        return given.mapInArrow(_function(operator, stream, None), StructType(out))
     carrier = unused_name(CARRIER, [field.name for field in out])
     joined = given.mapInArrow(
-        _function(operator, names, carrier), StructType([*out, StructField(carrier, StringType())])
+        _function(operator, stream, carrier), StructType([*out, StructField(carrier, StringType())])
     )
     watched = metrics.watch(joined, operator.identity, F.col(carrier))
     return watched.where(F.col(carrier).isNull()).drop(carrier)
 
 
 def _function(
-    operator: Operator, names: list[str], carrier: str | None
+    operator: Operator, planned: pa.Schema, carrier: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for mapInArrow over the stream's columns, which are called ``names`` in the plan.
+    """The function for mapInArrow over the stream's columns, which have the names of ``planned``.
 
     With a ``carrier`` column, one row more takes the task's counters along.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
-        shed = operator.shed
+        shed = operator.spec.shed
         if first is None:
             if shed is not None:
-                publish_nothing(operator, shed)
+                publish_nothing(operator, shed, planned)
             return
-        stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, names, strict=True)])
+        stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, planned.names, strict=True)])
         given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
-        joined = stream if shed is None else shed.shed.widened(stream)
+        joined = stream if shed is None else shed.widened(stream)
         with run_task(operator, joined) as task, ExitStack() as stack:
             if shed is not None:
                 stack.enter_context(shed_in_front(task, shed, stream))
