@@ -22,7 +22,7 @@ DRIVER = """
 import os, sys, threading, urllib.request
 from pathlib import Path
 from semistream.warehouse import PostgresWarehouse
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from semistream.spark.session import local_session
 from tests.pipeline.shop import Shop
 
@@ -47,7 +47,7 @@ watcher = threading.Thread(target=watch, daemon=True)
 watcher.start()
 sink = PostgresWarehouse(os.environ["SHOP_ADDRESS"], staging=shop.root / "staging", schema="secrets")
 shop.pipeline(sink).run(spark, once=True)
-(seen / "private").write_text(Stream.of(spark.range(1)).application)
+(seen / "private").write_text(FrameFacts.of(spark.range(1)).application)
 base = spark.sparkContext.uiWebUrl
 plans = spark.sparkContext._jsc.sc().applicationId()
 for page in ("jobs/", "stages/", "SQL/", "environment/", "executors/", "StreamingQuery/",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def row(number: int, route: str | None = None, status: bool | None = True, n: in
 
 def written(made: Stage, rows: list[dict[str, Any]]) -> Staged:
     lines = [line for batch in made.function(SCHEMA.names)(batches(rows)) for line in batch.to_pylist()]
-    return Staged.of(lines)
+    return Staged.of(lines, made.statuses)
 
 
 def ids(staged: Staged, route: str) -> list[int]:
@@ -102,6 +103,21 @@ def test_rows_whose_members_are_missing_are_kept_apart(tmp_path: Path) -> None:
     staged = written(stage(tmp_path, unresolved=True, keys=True), rows)
     assert (ids(staged, FACT), ids(staged, UNRESOLVED), ids(staged, KEYS)) == ([1], [2], [1, 2])
     assert staged.counts == {FACT: 2, "unmatched": 1, "filtered": 1}
+
+
+def test_counters_of_lookups_come_back_once(tmp_path: Path) -> None:
+    """A row with counters may have become several, in one task or in two."""
+    made = replace(stage(tmp_path), carriers=("_ss_counters0", "_ss_counters3"))
+    schema = SCHEMA.append(pa.field("_ss_counters0", pa.string()))
+    one, other = (json.dumps({"task": n, "lookups": {"_ss_status0": {"hits": 2, "misses": n}}}) for n in (1, 2))
+    lines = []
+    for reports in ([None, one, one], [one, None, other]):
+        rows = [{**row(n), "_ss_counters0": report} for n, report in enumerate(reports)]
+        batch = pa.RecordBatch.from_pylist(rows, schema)
+        lines += [line for found in made.function(schema.names)(iter([batch])) for line in found.to_pylist()]
+    counted = Staged.of(lines, made.statuses).lookups["products"]
+    assert {name: counted[name] for name in ("matched", "hits", "misses")} == {"matched": 6, "hits": 4, "misses": 3}
+    assert "_ss_counters0" in made.columns
 
 
 def test_copies_of_a_row_count_once(tmp_path: Path) -> None:

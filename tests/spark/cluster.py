@@ -25,7 +25,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from semistream import MasterStore
 from semistream.spark import enrich
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from tests.spark.streams import *
 spark = SparkSession.builder.master(sys.argv[1]).appName("cluster")
 for setting in (

@@ -107,7 +107,7 @@ spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
 df = spark.range(20_000).selectExpr("id % 100 id", "id n").repartition(8)
 options = {{"memory": 2_000_000, "algorithm": "sweep", "transport": "rows"}}
 result = enrich(df.mapInArrow(slowly, df.schema), shared / "busy", on="id", **options)
-print("application", Stream.of(df).application, flush=True)
+print("application", FrameFacts.of(df).application, flush=True)
 found = result.selectExpr("count(*) c", "sum(price - id) s").collect()[0]
 print("rows", found.c, found.s, flush=True)
 """

@@ -17,7 +17,7 @@ import pytest
 from semistream import MasterStore
 from semistream.spark import Metrics, enrich
 from semistream.spark.operator import Operator
-from semistream.spark.prepare import Stream, prepare
+from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec, Transport
 from semistream_lab.memory import python_workers
 from tests.spark.streams import (
@@ -88,7 +88,7 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, tmp_path: Path, t
     metrics = Metrics(spark)
     options: dict[str, Any] = {"on": "id", "memory": "2MB", "algorithm": "sweep", "transport": transport}
     result = enrich(slow, store, metrics=metrics, **options)
-    operator = prepare(Stream.of(slow), store, EnrichSpec(**options)).operator
+    operator = prepare(FrameFacts.of(slow), store, EnrichSpec(**options)).operator
     first = to_memory(result, f"killed_first_{transport}", tmp_path / "checkpoint")
     assert_same_rows(first, model_join(left.slice(0, 50), master_table(2_000), "id"))
     add_file(tmp_path / "in", left)

@@ -10,7 +10,7 @@ import pytest
 
 from semistream.spark import Metrics, enrich
 from semistream.spark.area import directories
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, build, column, fails, keys, master_table, run, stream
 
@@ -43,7 +43,7 @@ def test_pinned_by_query_and_batch(spark: SparkSession, tmp_path: Path, transpor
 
 
 def caches(df: DataFrame) -> list[Path]:
-    return [path for one in directories(Stream.of(df).application) for path in one.glob("*-cache")]
+    return [path for one in directories(FrameFacts.of(df).application) for path in one.glob("*-cache")]
 
 
 def test_one_cache_whatever_the_version(spark: SparkSession, tmp_path: Path) -> None:

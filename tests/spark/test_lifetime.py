@@ -19,18 +19,18 @@ import sys, time
 from pathlib import Path
 from semistream.spark import enrich
 from semistream.spark.area import directories
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from semistream.spark.session import local_session
 
 spark = local_session("ends", "local[2,2]")
 ticks = spark.readStream.format("rate").option("rowsPerSecond", 2000).load().selectExpr("value % 500 id")
 result = enrich(ticks, sys.argv[1], on="id", memory="4MB", algorithm="sweep")
 query = result.writeStream.format("noop").option("checkpointLocation", sys.argv[2]).start()
-[path] = directories(Stream.of(ticks).application)[:1]
+[path] = directories(FrameFacts.of(ticks).application)[:1]
 while not list(path.glob("*-cache")):
     assert query.isActive, query.exception()
     time.sleep(0.05)
-print("application", Stream.of(ticks).application, flush=True)
+print("application", FrameFacts.of(ticks).application, flush=True)
 if sys.argv[3] == "exits":
     sys.exit(3)
 if sys.argv[3] == "stops":

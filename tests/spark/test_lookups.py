@@ -13,9 +13,10 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import FanOutError
 from semistream.spark import enrich
-from semistream.spark.blocks import BlockSize, TooManyAnswersError, bounded
-from semistream.spark.lookups import Asked, looked_up
-from semistream.spark.prepare import Stream, prepare
+from semistream.spark.blocks import BlockSize, TooManyAnswersError, answer_block
+from semistream.spark.lookups import CrossingLookup, look_up_all
+from semistream.spark.metrics import add_reports
+from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec, Transport
 from tests.spark.streams import SMALL, frame
 
@@ -79,15 +80,15 @@ def modelled(rows: list[Row], *, many: bool) -> list[tuple[Any, ...]]:
 def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool) -> None:
     rows = sales()
     df = frame(spark, pa.Table.from_pylist(rows), 3)
-    about = Stream.of(df)
+    about = FrameFacts.of(df)
 
-    def asked(name: str, master: list[Row], key: str, by: str, kind: pa.DataType, **more: Any) -> Asked:
+    def asked(name: str, master: list[Row], key: str, by: str, kind: pa.DataType, **more: Any) -> CrossingLookup:
         store = MasterStore.build(pa.Table.from_pylist(master), tmp_path / name, key=key)
         stream = replace(about, schema=pa.schema([("asked", kind)]))
         defaults = more.pop("defaults", None)
         spec = EnrichSpec(on={"asked": key}, memory=SMALL, transport="keys", defaults=defaults, algorithm="sweep")
         prepared = prepare(stream, store, spec)
-        return Asked.of(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
+        return CrossingLookup.of(prepared, (by,), prepared.plan.names, f"status_{name}", **more)
 
     lookups = [
         asked("products", PRODUCTS, "id", "product", pa.int64(), leaves=True),
@@ -96,7 +97,7 @@ def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool
     ]
     if many:
         lookups.append(asked("tags", TAGS, "product", "product", pa.int64()))
-    joined = looked_up(df, lookups, ~df["out"])
+    joined = look_up_all(df, lookups, ~df["out"])
     answers = joined.drop("product", "shop", "out", "waited").collect()
     assert sorted((tuple(row) for row in answers), key=str) == modelled(rows, many=many)
 
@@ -104,15 +105,35 @@ def test_as_a_loop_over_the_rows(spark: SparkSession, tmp_path: Path, many: bool
 def test_a_row_that_waited_in_vain_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([(1, False), (9, False), (9, True)], "id long, waited boolean")
     store = MasterStore.build(pa.table({"id": [1, 2], "price": [1.0, 2.0]}), tmp_path / "store", key="id")
-    stream = replace(Stream.of(df), schema=pa.schema([("first", pa.int64()), ("second", pa.int64())]))
+    stream = replace(FrameFacts.of(df), schema=pa.schema([("first", pa.int64()), ("second", pa.int64())]))
     once, twice = (
         prepare(stream, store, EnrichSpec(on={name: "id"}, memory=SMALL, transport="keys"))
         for name in ("first", "second")
     )
-    first = Asked.of(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
-    second = Asked.of(twice, ("id",), ("again",), "found_again")
-    rows = looked_up(df, [first, second], df["id"] > 0, df["waited"]).collect()
+    first = CrossingLookup.of(once, ("id",), ("price",), "found", leaves=True, unless_given_up=True)
+    second = CrossingLookup.of(twice, ("id",), ("again",), "found_again")
+    rows = look_up_all(df, [first, second], df["id"] > 0, df["waited"]).collect()
     assert [(row["found"], row["found_again"]) for row in rows] == [(True, True), (False, None), (False, False)]
+
+
+def test_counters_of_several_crossings_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The second crossing makes three rows of each, of the one that carries the first crossing's counters too."""
+    df = frame(spark, pa.table({"id": list(range(100))}), 4)
+    about = replace(FrameFacts.of(df), schema=pa.schema([("asked", pa.int64())]))
+    master = {"once": list(range(80)), "thrice": [n for n in range(50) for _ in range(3)]}
+    for name, keys in master.items():
+        store = MasterStore.build(pa.table({"id": keys, name: keys}), tmp_path / name, key="id")
+        prepared = prepare(about, store, EnrichSpec(on={"asked": "id"}, memory=SMALL, transport="keys"))
+        df = look_up_all(
+            df, [CrossingLookup.of(prepared, ("id",), (name,), f"found_{name}")], carrier=f"counters_{name}"
+        )
+    rows = df.repartition(3).collect()
+    texts = [row[f"counters_{name}"] for row in rows for name in master]
+    found = add_reports(text for text in texts if text is not None)
+    assert {name: (one.rows_in, one.matched) for name, one in found.items()} == {
+        "found_once": (100, 80),
+        "found_thrice": (100, 50),
+    }
 
 
 @pytest.mark.parametrize("transport", ["lookups", "keys"])
@@ -124,10 +145,10 @@ def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Pat
     if transport == "keys":
         joined = enrich(df, store, on="id", memory=SMALL, transport="keys", algorithm="sweep")
     else:
-        stream = replace(Stream.of(df), schema=pa.schema([("asked", pa.int64())]))
+        stream = replace(FrameFacts.of(df), schema=pa.schema([("asked", pa.int64())]))
         spec = EnrichSpec(on={"asked": "id"}, memory=SMALL, transport="keys", algorithm="sweep")
         prepared = prepare(stream, store, spec)
-        joined = looked_up(df, [Asked.of(prepared, ("id",), ("price",), "found")], df["id"] >= 0)
+        joined = look_up_all(df, [CrossingLookup.of(prepared, ("id",), ("price",), "found")], df["id"] >= 0)
     counted = joined.groupBy((joined["id"] == 0).alias("hot")).agg({"*": "count", "price": "sum"}).collect()
     found = {row["hot"]: (row["count(1)"], row["sum(price)"]) for row in counted}
     known = [n for n in range(800) if n % 4 and n < 300]
@@ -141,4 +162,4 @@ def test_one_row_with_too_many_matches_is_an_error() -> None:
 
     block = pa.record_batch({"id": [1, 2]})
     with pytest.raises(FanOutError, match=r"one row has more than 67\.1 MB of matches.*multiple='first'"):
-        list(bounded(block, answer, [], BlockSize([], many=True)))
+        list(answer_block(block, answer, [], BlockSize([], many=True)))

@@ -22,9 +22,9 @@ from semistream import MasterStore
 from semistream.errors import SemistreamError
 from semistream.spark import places
 from semistream.spark.area import Area, area, directories, remove_files
-from semistream.spark.operator import Operator, running
+from semistream.spark.operator import Operator, run_task
 from semistream.spark.places import place
-from semistream.spark.prepare import Stream, prepare
+from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
@@ -46,7 +46,7 @@ def operator(spark: SparkSession) -> Make:
 
     def make(store: MasterStore, application: str, **options: Any) -> Operator:
         given: dict[str, Any] = {"memory": 2_000_000, "algorithm": "sweep", "tasks_per_host": 2, **options}
-        prepared = prepare(Stream.of(df), store, EnrichSpec(on="id", transport="rows", **given)).operator
+        prepared = prepare(FrameFacts.of(df), store, EnrichSpec(on="id", transport="rows", **given)).operator
         return replace(prepared, application=application)
 
     return make
@@ -80,7 +80,7 @@ def content(store: MasterStore) -> pa.Table:
 
 
 def joined(op: Operator, left: pa.Table, *, damaged: bool = False) -> tuple[pa.Table, Any]:
-    with running(op, left.schema) as task:
+    with run_task(op, left.schema) as task:
         result = table_of(task.join.join(left.to_batches()), task.join.plan.output)
         if not damaged:  # a damaged cache gives misses; that its structure is whole cannot be asked of it
             task.join.check()
@@ -120,7 +120,7 @@ def test_a_writer_that_dies_inside(operator: Make, store: MasterStore, applicati
     joined(op, left)
     child = os.fork()
     if child == 0:  # the child is killed while it holds the lock and the dirty mark
-        with running(op, left.schema) as task:
+        with run_task(op, left.schema) as task:
             assert task.cache is not None
             with task.cache.writing():
                 task.cache.header[task.cache._kernels.LIVE] += 7
@@ -140,7 +140,7 @@ def test_a_writer_that_dies_while_others_run(operator: Make, store: MasterStore,
     """The mark appears under a task that has begun: it must neither use what is there nor fail."""
     op, left = operator(store, application), keys(*range(ROWS))
     joined(op, left)
-    with running(op, left.schema) as task:
+    with run_task(op, left.schema) as task:
         assert task.cache is not None
         task.cache.header[task.cache._kernels.DIRTY] = 1
         result = table_of(task.join.join(left.to_batches()), task.join.plan.output)
@@ -152,7 +152,7 @@ def test_a_writer_that_dies_while_others_run(operator: Make, store: MasterStore,
 
 def test_an_exception_while_writing(operator: Make, store: MasterStore, application: str) -> None:
     op, left = operator(store, application), keys(*range(ROWS))
-    with running(op, left.schema) as task:
+    with run_task(op, left.schema) as task:
         assert task.cache is not None
         with pytest.raises(ZeroDivisionError), task.cache.writing():
             raise ZeroDivisionError
@@ -314,7 +314,7 @@ def test_two_versions_at_once(operator: Make, store: MasterStore, application: s
     changed = content(store).set_column(1, "price", pa.array([-1.0] * ROWS)).slice(0, 50)
     newer = store.upsert(changed)
     new = operator(newer, application)
-    with running(old, left.schema) as task:
+    with run_task(old, left.schema) as task:
         pieces = task.join.join(left.to_batches(max_chunksize=50))
         first = next(pieces)
         assert_same_rows(joined(new, left)[0], model_join(left, content(newer), "id"))

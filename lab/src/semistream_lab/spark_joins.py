@@ -132,9 +132,9 @@ class Semistream(Arm):
     def whole(self, stream: DataFrame) -> DataFrame:
         """See `Arm.whole`; the cache of the rehearsal goes first, so that this query fills its own."""
         from semistream.spark.area import remove_files
-        from semistream.spark.prepare import Stream
+        from semistream.spark.prepare import FrameFacts
 
-        remove_files(Stream.of(stream).application)
+        remove_files(FrameFacts.of(stream).application)
         return self._enriched(stream)
 
     def counting(self, stream: DataFrame) -> DataFrame:

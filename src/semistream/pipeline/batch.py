@@ -21,7 +21,6 @@ from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
-from semistream.pipeline.crossing import costs_of
 from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
 from semistream.pipeline.held import PIECES, Held, Released, new_held_file, read_pieces
@@ -209,7 +208,7 @@ class Batches:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)
         staging = self.ledger.staging(batch.label)
-        frame = self.layout.apply_steps(frame, masters, self.schemas.taken.values(), staging)
+        frame = self.layout.apply_steps(frame, masters, self.schemas.taken.values())
         stage = make_stage(self.layout, self.schemas, self.warehouse, batch, str(staging), started, many=masters.many)
         frame = choose_columns(frame, stage, self.layout)
         lines = frame.mapInArrow(stage.function(frame.columns), SUMMARY).collect()
@@ -217,10 +216,7 @@ class Batches:
             rows = int(seen.get["rows"])
         except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
             rows = source.count()
-        staged = Staged.of(lines)
-        for name, cost in costs_of(self.layout.numbered, staging).items():
-            staged.lookups[name] |= cost
-        return rows, staged
+        return rows, Staged.of(lines, stage.statuses)
 
     def _check(self, batch: BatchId, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""

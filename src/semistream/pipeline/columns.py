@@ -46,6 +46,11 @@ def time_column(number: int) -> str:
     return f"_ss_time{number}"
 
 
+def carrier_column(number: int) -> str:
+    """Has the counters of lookups done together, the first of which is the number-th; NULL in most rows."""
+    return f"_ss_counters{number}"
+
+
 def held_key(part: int) -> str:
     """In a file of held rows: the part-th column of the key that a row waits for."""
     return f"_held_key{part}"

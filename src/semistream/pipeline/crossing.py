@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,15 @@ from semistream.pipeline.columns import (
     ROUTE,
     UNMATCHED,
     asked_columns,
+    carrier_column,
     status_column,
     time_column,
 )
 from semistream.pipeline.ways import Way, take
 from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
-from semistream.spark.lookups import Asked, reported
-from semistream.spark.lookups import looked_up as several_looked_up
-from semistream.spark.prepare import Stream, prepare
+from semistream.spark.lookups import CrossingLookup, look_up_all
+from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ class Numbered:
     memory: int
 
 
-def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: Path | None = None) -> DataFrame:
+def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFrame:
     """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
     from pyspark.sql import functions as F
 
     if not lookups:
         return frame
-    about = Stream.of(frame)
+    about = FrameFacts.of(frame)
     kinds = {item.name: item.type for item in about.schema}
-    asked: list[Asked] = []
+    asked: list[CrossingLookup] = []
     beside: dict[str, str] = {}
     for one in lookups:
         step = one.step
@@ -99,7 +99,7 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: 
         if step.on_miss in ("hold", "infer"):
             beside |= columns  # held rows and members that are made need to know what was asked for
         asked.append(
-            Asked.of(
+            CrossingLookup.of(
                 prepared,
                 tuple(columns.values()),
                 given,
@@ -110,7 +110,7 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: 
             )
         )
     stays = _given_up() if any(one.unless_given_up for one in asked) else None
-    found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays, reports)
+    found = look_up_all(frame, asked, F.col(ROUTE).isNull(), stays, carrier_column(lookups[0].number))
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
     return take(found, [way for one in lookups for way in _ways(one)])
@@ -144,11 +144,3 @@ def _given_up() -> Column:
     from pyspark.sql import functions as F
 
     return F.coalesce(F.col(EXPIRED), F.lit(False))
-
-
-def costs_of(lookups: Iterable[tuple[int, Lookup]], reports: Path) -> dict[str, dict[str, int]]:
-    """What the lookups of a batch cost, by their names."""
-    found = reported(reports)
-    kept = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")
-    stats = {one.name: found.get(status_column(number)) for number, one in lookups}
-    return {name: {word: getattr(one, word) for word in kept} for name, one in stats.items() if one is not None}

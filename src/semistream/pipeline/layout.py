@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -112,10 +111,8 @@ class Layout:
             frame = self.relief.mark(frame, share, versions, seeds, 0.0 if again == "reconciled" else 1.0)
         return frame
 
-    def apply_steps(
-        self, frame: DataFrame, masters: Masters, taken: Iterable[str], reports: Path | None = None
-    ) -> DataFrame:
-        """All steps; the table gets the columns ``taken``, and tasks leave what the lookups cost in ``reports``."""
+    def apply_steps(self, frame: DataFrame, masters: Masters, taken: Iterable[str]) -> DataFrame:
+        """All steps; the table gets the columns ``taken``."""
         from pyspark.sql import functions as F
 
         if masters.many:
@@ -131,10 +128,10 @@ class Layout:
                 store, memory = masters.stores.get(one.name, one.store), self.memory[one.name].memory_bytes
                 side_by_side.append(Numbered(one, number, store, masters.versions[one.name], memory))
             if not step.lookups:
-                frame = look_up(frame, side_by_side, self.tasks, reports)
+                frame = look_up(frame, side_by_side, self.tasks)
                 side_by_side = []
                 frame = step.apply(frame, self, masters)
-        frame = look_up(frame, side_by_side, self.tasks, reports)
+        frame = look_up(frame, side_by_side, self.tasks)
         return mark_unfit(frame, beyond(frame.schema, kept - set(self.original), self.limits))
 
     def _kept(self, taken: Iterable[str]) -> set[str]:
@@ -157,7 +154,7 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     """Let Spark analyse the steps once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
 
-    from semistream.spark.prepare import arrow_schema
+    from semistream.spark.frames import arrow_schema
     from semistream.warehouse.schemas import stored_schema
 
     try:

@@ -131,7 +131,7 @@ class Pipeline:
         if isinstance(self.source, Source):
             return self.source.columns()
         if hasattr(self.source, "schema"):
-            from semistream.spark.prepare import arrow_schema
+            from semistream.spark.frames import arrow_schema
 
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None

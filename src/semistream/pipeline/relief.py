@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +23,13 @@ import pyarrow as pa
 from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.steps.contract import Step
+from semistream.pipeline.steps.lookup import Lookup
 from semistream.shedding import Shed
 from semistream.shedding.choosing import Chooser, Matches
-from semistream.shedding.intervals import Share
+from semistream.shedding.intervals import PastBatch, Share, share_of_batch
 from semistream.shedding.shedder import memory_of
 from semistream.spark.frames import quoted
-from semistream.spark.prepare import Stream
+from semistream.spark.prepare import FrameFacts
 from semistream.spark.shedding import shared_counts
 from semistream.stores import MasterStore
 
@@ -43,41 +43,12 @@ MOST_SECONDS = 10.0  # that a batch should take, where neither a rate nor a trig
 def share_of(shed: Shed, recent: Sequence[Decision], most_seconds: float) -> float:
     """The share of the coming batch that goes on; ``recent`` are the batches before it, the newest first.
 
-    With ``max_rows_per_second``: that, over the rate at which the rows of the last batch came in. Otherwise as many
-    rows as the pipeline can do in ``most_seconds``, at the best rate of the recent batches (a small batch is slow for
-    its fixed costs, and would shed more and more), over the rows of the last one.
+    Without ``max_rows_per_second`` as much as can be done in ``most_seconds``: that long a batch may take, however fast
+    its rows came.
     """
-    if len(recent) < 2:
-        return 1.0  # nothing is known of the rate yet
-    last, earlier = recent[0], recent[1]
-    rows, seconds = last.counts["rows_in"], last.began - earlier.began
-    if rows == 0 or seconds <= 0:  # nothing came, or a clock was set back
-        return 1.0
-    if shed.max_rows_per_second is not None:
-        return min(1.0, shed.max_rows_per_second * seconds / rows)
-    rates = [(one.counts["rows_in"] - one.counts["shed"]) / one.seconds for one in recent if one.seconds > 0]
-    return min(1.0, max(rates, default=0.0) * most_seconds / rows) or 1.0
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A lookup by which a stream row becomes several rows of output, or none."""
-
-    name: str
-    store: Path
-    on: dict[str, str]
-    several: bool  # all matches of a row are loaded
-    leaves: bool  # a row without a match is not loaded
-
-    @staticmethod
-    def of(steps: Iterable[Step], source: Iterable[str]) -> tuple[Counted, ...]:
-        """Those whose keys come with the stream: what is found or computed on the way is not known yet."""
-        there = set(source)
-        lookups = [one for step in steps for one in step.lookups if set(one.on) <= there]
-        return tuple(
-            Counted(one.name, one.store, dict(one.on), one.multiple == "all" and one.as_of is None, one.leaves)
-            for one in lookups
-        )
+    counts = [(one, one.counts["rows_in"]) for one in recent]
+    past = [PastBatch(one.began, rows, rows - one.counts["shed"], one.seconds) for one, rows in counts]
+    return share_of_batch(past, shed.max_rows_per_second, most_seconds=most_seconds)
 
 
 @dataclass(frozen=True)
@@ -85,14 +56,15 @@ class Relief:
     """How a pipeline sheds; shipped to the workers."""
 
     shed: Shed
-    counted: tuple[Counted, ...] = ()
+    counted: tuple[Lookup, ...] = ()  # those by which a row becomes several rows of output, or none
     counts_bytes: int = 0  # for the rows that keys have, of all counted masters together
 
     @staticmethod
     def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> Relief:
         """For a pipeline with so much memory."""
-        counted = Counted.of(steps, source) if shed.kind.needs_counts else ()
-        return Relief(shed, counted, memory_of(shed, memory_bytes, tasks)[1])
+        there = set(source)  # what is found or computed on the way is not known yet
+        lookups = [one for step in steps for one in step.lookups if set(one.on) <= there]
+        return Relief(shed, tuple(lookups) if shed.kind.needs_counts else (), memory_of(shed, memory_bytes, tasks)[1])
 
     def mark(
         self, frame: DataFrame, share: float, versions: dict[str, int], seeds: tuple[int, ...], weight: float
@@ -106,7 +78,7 @@ class Relief:
             # Rows that are tried again bring their weights.
             return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
         inputs = list(dict.fromkeys(column for one in self.counted for column in one.on))
-        function = _function(self, share, versions, seeds, Stream.of(frame).application)
+        function = _function(self, share, versions, seeds, FrameFacts.of(frame).application)
         function.__annotations__ = {"blocks": Iterator[pa.Array], "return": Iterator[pa.Array]}
         kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
         # A strategy that asks for no column still has to know how many rows there are.
@@ -142,10 +114,11 @@ def _function(
     return run
 
 
-def _matches(lookup: Counted, version: int, relief: Relief, application: str) -> Matches:
+def _matches(lookup: Lookup, version: int, relief: Relief, application: str) -> Matches:
     """Rows that one lookup makes of each row."""
     store = MasterStore.open(lookup.store, version)
     most = relief.counts_bytes // len(relief.counted)
     identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
     counts = shared_counts(store, most, application, identity)
-    return Matches(store.codec, lookup.on, counts, several=lookup.several, leaves=lookup.leaves)
+    several = lookup.multiple == "all" and lookup.as_of is None
+    return Matches(store.codec, lookup.on, counts, several=several, leaves=lookup.leaves)

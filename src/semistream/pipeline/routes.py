@@ -55,6 +55,7 @@ def make_stage(
         statuses={one.name: names.status_column(number) for number, one in layout.numbered},
         unresolved=tuple(one.name for _, one in unresolved),
         identity=names.IDENTITY if many else None,
+        carriers=tuple(names.carrier_column(number) for number, _ in layout.numbered),
     )
 
 

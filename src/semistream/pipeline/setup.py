@@ -58,7 +58,7 @@ def read_source(pipeline: Pipeline, spark: SparkSession) -> Incoming:
 
 def make_batches(pipeline: Pipeline, ledger: Ledger, incoming: Incoming) -> Batches:
     """Everything that a batch needs; the warehouse's tables are there afterwards."""
-    from semistream.spark.prepare import arrow_schema
+    from semistream.spark.frames import arrow_schema
 
     if pipeline.columns() is None:  # only now the source's columns are known
         check_steps(pipeline.steps, arrow_schema(incoming.frame.select(*map(quoted, incoming.columns)))[0])
@@ -84,7 +84,7 @@ def _open_seen(pipeline: Pipeline, ledger: Ledger, incoming: Incoming) -> SeenKe
     if key is None:
         return None
     from semistream.changes.duplicates import SeenKeys
-    from semistream.spark.prepare import arrow_schema
+    from semistream.spark.frames import arrow_schema
 
     schema = arrow_schema(incoming.frame)[0]
     return SeenKeys(ledger.root / "seen", pa.schema([schema.field(name) for name in key]), pipeline.driver_memory)

@@ -24,11 +24,13 @@ import pyarrow.parquet as pq
 from semistream.durable import private
 from semistream.errors import StateError
 from semistream.pipeline.columns import DROPPED, DUPLICATE, FAILED, FILTERED, HELD, QUARANTINE, REASON, SHED, UNMATCHED
+from semistream.spark.metrics import add_reports
 from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
 _COUNTS = "counts"  # the route of the line that counts
+_COSTS = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")  # of a lookup, as decisions say
 # A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
 _FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED, SHED)
 
@@ -54,11 +56,12 @@ class Stage:
     statuses: dict[str, str]  # of each lookup, the column that tells whether a row matched
     unresolved: tuple[str, ...]  # of those, the ones whose misses the driver resolves
     identity: str | None = None  # a column that numbers input rows, where a lookup may give several rows for one
+    carriers: tuple[str, ...] = ()  # columns that may be there, with the counters of lookups in a row per task
 
     @property
     def columns(self) -> list[str]:
         """Columns that are needed, where they are there."""
-        own = [self.route, REASON, *self.statuses.values(), *([self.identity] if self.identity else [])]
+        own = [self.route, REASON, *self.statuses.values(), *([self.identity] if self.identity else []), *self.carriers]
         return list(dict.fromkeys([*(name for route in self.routes for name in route.columns), *own]))
 
     def function(self, names: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -76,13 +79,14 @@ class Staged:
 
     files: dict[str, list[StagedFile]]
     counts: dict[str, int]  # input rows of each route
-    lookups: dict[str, dict[str, int]]
+    lookups: dict[str, dict[str, int]]  # of each what matched and what did not, and what it cost
     samples: dict[str, list[str]]
 
     @staticmethod
-    def of(lines: Iterable[Any]) -> Staged:
-        """From the lines that the job returned."""
+    def of(lines: Iterable[Any], statuses: dict[str, str]) -> Staged:
+        """From the lines that the job returned; ``statuses`` are the stage's."""
         staged = Staged({}, {}, {}, {})
+        reports: list[str] = []
         for line in lines:
             if line["route"] != _COUNTS:
                 staged.files.setdefault(line["route"], []).append(StagedFile(line["path"], line["rows"], line["bytes"]))
@@ -96,6 +100,11 @@ class Staged:
                     known[word] += rows
             for route, some in about["samples"].items():
                 staged.samples[route] = [*staged.samples.get(route, []), *some][:5]
+            reports += about["reports"]
+        costs = add_reports(reports)
+        for name, column in statuses.items():
+            if column in costs:
+                staged.lookups[name] |= {word: getattr(costs[column], word) for word in _COSTS}
         for files in staged.files.values():
             files.sort(key=lambda file: file.path)
         return staged
@@ -133,6 +142,8 @@ class _Task:
         self.rows: dict[str, int] = {}
         self.counts: dict[str, int] = {}
         self.lookups = {name: {"matched": 0, "unmatched": 0} for name in stage.statuses}
+        self.carriers = [name for name in stage.carriers if name in names]
+        self.reports: set[str] = set()
         self.samples: dict[str, list[str]] = {}
         self.seen: dict[str, list[Any]] = {}
 
@@ -152,7 +163,12 @@ class _Task:
             raise
         if self.stage.identity is not None:
             self.counts = self._rows_of_routes()
-        about = {"counts": self.counts, "lookups": self.lookups, "samples": self.samples}
+        about = {
+            "counts": self.counts,
+            "lookups": self.lookups,
+            "samples": self.samples,
+            "reports": sorted(self.reports),
+        }
         lines.append({"route": _COUNTS, "path": "", "rows": 0, "bytes": 0, "about": json.dumps(about)})
         schema = pa.schema(
             {"route": pa.string(), "path": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "about": pa.string()}
@@ -166,6 +182,8 @@ class _Task:
             flags = batch.column(column)
             self.lookups[name]["matched"] += pc.sum(flags).as_py() or 0
             self.lookups[name]["unmatched"] += pc.sum(pc.invert(flags)).as_py() or 0
+        for name in self.carriers:
+            self.reports.update(batch.column(name).drop_null().to_pylist())
         facts = pc.equal(routes, FACT)
         missing = None
         for name in stage.unresolved:

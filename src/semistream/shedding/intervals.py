@@ -2,13 +2,15 @@
 
 `TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
 says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
-poll) so shows by larger batches that it is too fast. `Share` keeps a fixed share of whatever blocks there are,
-`share_of_blocks` of blocks of equal length.
+poll) so shows by larger batches that it is too fast. Spark's micro-batches come whole: the batches before one say what
+share of it is kept (`share_of_batch`). `Share` gives that out over whatever blocks there are, `share_of_blocks` over
+blocks of equal length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -67,6 +69,45 @@ class TimedIntervals:
         if self._given is not None:
             return self._given
         return self._rows / self._seconds if self._seconds > 0 else None
+
+
+@dataclass(frozen=True)
+class PastBatch:
+    """A micro-batch that is over, as far as it is known."""
+
+    began: float
+    rows: int = 0  # that came in
+    kept: int = 0  # of these, not shed
+    seconds: float = 0.0  # that it took; 0 when that is not known
+
+
+def share_of_batch(
+    past: Sequence[PastBatch],
+    rate: float | None,
+    *,
+    now: float | None = None,
+    most_seconds: float | None = None,
+    unknown: float = 1.0,
+) -> float:
+    """The share of the coming micro-batch that is kept; ``past`` are those before it, the newest first.
+
+    That is the rows for which there is time, over the rows of the last batch. Without a ``rate`` (rows per second) it
+    is the best of the past batches: a small batch is slow for its fixed costs, and would shed more and more. There is
+    as much time as the last batch's rows took to come, which is the time since the batch before it began, or until
+    ``now`` where it was the first one. With ``most_seconds`` and no rate there is so much time instead. ``unknown`` is
+    the share where that cannot be told: nothing came, or a clock was set back.
+    """
+    began = [one.began for one in past[:2]]
+    if len(began) == 1 and now is not None:
+        began.insert(0, now)
+    if len(began) < 2:
+        return unknown
+    rows = past[0].rows
+    seconds = available = began[0] - began[1]
+    if rate is None:
+        rate = max((one.kept / one.seconds for one in past if one.seconds > 0), default=0.0)
+        available = most_seconds or seconds
+    return min(1.0, rate * available / rows) if rows and rate and seconds > 0 else unknown
 
 
 class Share:

@@ -45,13 +45,13 @@ class BlockSize:
         """That the answers to so many rows may take."""
         return max(4 * self._share, _ONE_ROW_BYTES if rows == 1 else 0)
 
-    def saw(self, answer: pa.Array) -> pa.Array:
+    def note(self, answer: pa.Array) -> pa.Array:
         """Note the width of an answer, and give it back."""
         self._row = answer.nbytes / max(1, len(answer))
         return answer
 
 
-def blocks(arrays: Iterator[tuple[pa.Array, ...]], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
+def make_blocks(arrays: Iterator[tuple[pa.Array, ...]], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
     """The keys in blocks: small arrays are put together, large ones cut."""
     parts: list[tuple[pa.Array, ...]] = []
     rows = 0
@@ -74,7 +74,7 @@ def _block(parts: list[tuple[pa.Array, ...]], schema: pa.Schema) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def bounded(
+def answer_block(
     block: pa.RecordBatch, answer: Callable[[pa.RecordBatch, int], pa.Array], tasks: Sequence[Task], size: BlockSize
 ) -> Iterator[pa.Array]:
     """Answers to a block; where they are too many to be held at once, to one half after the other."""
@@ -91,14 +91,14 @@ def bounded(
         for task, stats in zip(tasks, before, strict=True):
             task.join.stats.put_back(stats)
     else:
-        yield size.saw(made)
+        yield size.note(made)
         return
     half = block.num_rows // 2
-    yield from bounded(block.slice(0, half), answer, tasks, size)
-    yield from bounded(block.slice(half), answer, tasks, size)
+    yield from answer_block(block.slice(0, half), answer, tasks, size)
+    yield from answer_block(block.slice(half), answer, tasks, size)
 
 
-def answers(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
+def find_matches(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
     """The master's columns for each row of a block, in order, and which rows have no match."""
     found, added = _found(task, keys)
     place = np.full(len(keys[0]), -1, np.int64)
@@ -106,7 +106,7 @@ def answers(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
     return _taken(task, added, place)
 
 
-def all_answers(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list[pa.Array], Mask, Positions]:
+def find_all_matches(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list[pa.Array], Mask, Positions]:
     """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
 
     Raises `TooManyAnswersError` when they take more than ``most_bytes``.
@@ -119,7 +119,7 @@ def all_answers(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list
     return *_taken(task, added, source), owner[order]
 
 
-def offsets_of(owner: Positions, rows: int) -> pa.Array:
+def list_offsets(owner: Positions, rows: int) -> pa.Array:
     """Where the entries of each row begin, in a list of entries in the order of their rows."""
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import KeyCodec
+from semistream.spark.frames import arrow_schema, quoted
 from semistream.stores.paged.building import (
     Packer,
     new_segment,
@@ -49,8 +50,6 @@ def build(
     refuse_null_keys: bool = False,
 ) -> MasterStore:
     """See `MasterStore.build`."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
     from pyspark.sql.types import LongType, StructField, StructType
 
     if df.isStreaming:
@@ -63,21 +62,15 @@ def build(
         if missing:
             raise ArgumentError(f"the DataFrame has no column {missing[0]!r}; its columns are {df.columns}")
         df = df.select(*chosen)
-    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
-    if twice:
-        raise SchemaError(f"the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them")
-    for field in df.schema.fields:
-        try:
-            to_arrow_type(field.dataType, timezone="UTC")
-        except PySparkException as error:
-            raise SchemaError(
-                f"column {field.name!r} of type {field.dataType.simpleString()} cannot be stored; leave it out with "
-                "columns=[...] or cast it"
-            ) from error
-    schema = stored_schema(to_arrow_schema(df.schema, timezone="UTC"), key)
+    found, foreign = arrow_schema(df, "the DataFrame")
+    for name, kind in foreign.items():
+        raise SchemaError(
+            f"column {name!r} of type {kind} cannot be stored; leave it out with columns=[...] or cast it"
+        )
+    schema = stored_schema(found, key)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
-    nulls = df.where(" or ".join(f"`{name.replace('`', '``')}` is null" for name in key)).count()
+    nulls = df.where(" or ".join(f"{quoted(name)} is null" for name in key)).count()
     if nulls and refuse_null_keys:
         raise_null_keys(nulls, key, "the rows")
 
@@ -86,8 +79,8 @@ def build(
     kept = coded.where(f"{_CODE} is not null")
     ordered = kept.repartitionByRange(_CODE).sortWithinPartitions(_CODE)
     reports = ordered.mapInArrow(_write(schema, codec, path.resolve(), page_bytes), "report string").collect()
-    found = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
-    entries = [SegmentEntry(**report["entry"]) for report in found]
+    segments = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
+    entries = [SegmentEntry(**report["entry"]) for report in segments]
     if not entries:  # an empty DataFrame: one empty base
         entries = [SegmentWriter(new_segment(path), Packer(schema, codec).layout, page_bytes).finish("base")]
     return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous)

@@ -13,12 +13,12 @@ from semistream.budget import format_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin
 from semistream.lookup.spec import asks
-from semistream.spark.frames import by_node
-from semistream.spark.lookups import by_keys
+from semistream.spark.frames import partition_by_key
+from semistream.spark.lookups import enrich_by_keys
 from semistream.spark.operator import CACHE_SHARE
-from semistream.spark.prepare import Prepared, Stream, prepare
+from semistream.spark.prepare import FrameFacts, Prepared, prepare
 from semistream.spark.spec import EnrichSpec
-from semistream.spark.whole_rows import by_rows
+from semistream.spark.whole_rows import enrich_by_rows
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: Enr
     ``refresh`` is "every_batch", "never" or a time such as "5 minutes"; a batch that is replayed reads the version it
     read before. ``shed`` relieves a join whose stream is too fast: see `semistream.Shed`.
     """
-    p = prepare(Stream.of(df), store, spec)
+    p = prepare(FrameFacts.of(df), store, spec)
     if p.operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys
-        df = by_node(df, p.operator.tasks, p.plan)
+        df = partition_by_key(df, p.operator.tasks, p.plan)
     if p.transport == "rows":
-        return by_rows(df, p.operator, p.plan, spec.metrics)
-    return by_keys(df, p, spec.metrics)
+        return enrich_by_rows(df, p.operator, p.plan, spec.metrics)
+    return enrich_by_keys(df, p, spec.metrics)
 
 
 @asks(EnrichSpec)
 def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> str:
     """What `enrich` with the same arguments would do: algorithm, transport, why, budget split, predicted rate."""
-    p = prepare(Stream.of(df), store, spec)
+    p = prepare(FrameFacts.of(df), store, spec)
     prediction = p.choice.prediction
     lines = [
         f"enrich with {p.store.path} (version {p.store.version}, {p.store.rows:,} rows, {format_bytes(p.store.bytes)})",
@@ -69,8 +69,14 @@ def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: En
     if spec.multiple != "all":
         several = "only the first match of a row" if spec.multiple == "first" else "a row with two matches fails"
         lines.append(f"  multiple    {spec.multiple}: {several}")
-    if p.operator.shed is not None:
-        lines += p.operator.shed.explained()
+    shed = p.operator.spec.shed
+    if shed is not None:
+        rate = shed.max_rows_per_second
+        above = "the rate of the batch before" if rate is None else f"{rate:,.0f} rows/s"
+        lines.append(f"  shedding    {shed.strategy}: {shed.kind.idea}; above {above} the others")
+        lines.append(
+            f"              go to {shed.directory}; takes {format_bytes(p.operator.shed_bytes)} beside the join"
+        )
     return "\n".join(lines)
 
 

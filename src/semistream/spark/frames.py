@@ -1,16 +1,49 @@
-"""DataFrames as the crossings to Python want them."""
+"""DataFrames: what Spark knows of them, and how the crossings to Python want them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semistream.errors import SchemaError
+import pyarrow as pa
+
+from semistream.errors import ArgumentError, SchemaError
 from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import spark_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
+
+
+def context_of(session: SparkSession) -> SparkContext | None:
+    """The session's context; None with Spark Connect, which has none to ask."""
+    try:
+        return session.sparkContext
+    except Exception:  # noqa: BLE001 - Connect says so by errors of its own
+        return None
+
+
+def arrow_schema(df: DataFrame, what: str = "the stream") -> tuple[pa.Schema, dict[str, str]]:
+    """The schema of ``df``, and the columns that Arrow cannot carry with their types: these must stay in the JVM."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if not hasattr(df, "mapInArrow"):
+        raise ArgumentError(f"df is a {type(df).__name__}, not a Spark DataFrame")
+    names = df.columns
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"{what} has several columns named {', '.join(map(repr, twice))}; rename them")
+    fields, foreign = [], {}
+    for item in df.schema.fields:
+        try:
+            fields.append(to_arrow_schema(StructType([item]), timezone="UTC").field(0))
+        except PySparkException:
+            fields.append(pa.field(item.name, pa.null()))
+            foreign[item.name] = item.dataType.simpleString()
+    return pa.schema(fields), foreign
 
 
 def spark_fields(plan: LookupPlan) -> list[StructField]:
@@ -31,14 +64,14 @@ def spark_fields(plan: LookupPlan) -> list[StructField]:
     return fields
 
 
-def by_node(df: DataFrame, tasks: int, plan: LookupPlan) -> DataFrame:
+def partition_by_key(df: DataFrame, tasks: int, plan: LookupPlan) -> DataFrame:
     """All rows of a key in one partition, as many partitions as there are tasks."""
     from pyspark.sql import functions as F
 
     return df.repartition(tasks, *[F.col(quoted(name)) for name in plan.stream_keys])
 
 
-def as_rows(df: DataFrame, key: str) -> DataFrame:
+def force_rows(df: DataFrame, key: str) -> DataFrame:
     """The same rows, out of a filter that is always true and that Spark cannot know to be.
 
     Right above a columnar source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every

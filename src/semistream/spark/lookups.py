@@ -2,25 +2,21 @@
 
 A scalar Arrow function over the key columns (and the moments of as-of lookups) returns a struct of the masters'
 columns, or an array of structs where a row may have several matches: the stream's other columns never leave the JVM.
-`enrich` asks for one lookup (`by_keys`). A pipeline asks for several at once: each crossing has Python workers of its
-own, and three of them in a row spend more on crossings than on the joins. Here one worker runs the joins one after the
-other on a block of rows. A lookup may ask for what one before it has found, and a row that leaves the way at a lookup
-is not asked for in those after it: they see NULL, which costs nothing and matches nothing.
+`enrich` has one lookup. A pipeline has several: each crossing has Python workers of its own, and three of them in a row
+spend more on crossings than on the joins. So one worker runs the joins one after the other on a block of rows. The key
+of a lookup may be what one before it has found. A row that leaves at a lookup is not looked up in those after it: they
+see NULL, which costs nothing and matches nothing.
 
-Counters travel in the data where `Metrics` wants them: a field on one row a task, which Spark's ``observe`` collects,
-since a stream's tasks and its driver share nothing else. A pipeline has a directory that both see, and runs the job
-itself: there each task leaves a file, and no row pays for a column.
+Counters travel in the data: a carrier column, NULL in all rows but one per task. `Metrics` has Spark's ``observe``
+collect it; in a pipeline the tasks that write the rows pick it up.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,11 +24,20 @@ import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
 from semistream.lookup.bind import MATCHED, UNMATCHED
-from semistream.spark.blocks import BlockSize, Mask, Positions, all_answers, answers, blocks, bounded, offsets_of
+from semistream.spark.blocks import (
+    BlockSize,
+    Mask,
+    Positions,
+    answer_block,
+    find_all_matches,
+    find_matches,
+    list_offsets,
+    make_blocks,
+)
 from semistream.spark.columns import spark_arrow, unused_name
-from semistream.spark.frames import as_rows, quoted, spark_fields
-from semistream.spark.metrics import CARRIER, Metrics
-from semistream.spark.operator import Operator, Task, running
+from semistream.spark.frames import force_rows, quoted, spark_fields
+from semistream.spark.metrics import CARRIER, Metrics, write_report
+from semistream.spark.operator import Operator, Task, run_task
 from semistream.spark.prepare import Prepared
 from semistream.stats import Stats
 
@@ -40,39 +45,43 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-_WAY, _STAYS, _ROW = "_ss_way", "_ss_stays", "__row"
-_REPORT = "lookups"  # with which the names of report files begin
+_ACTIVE, _GIVEN_UP, _ROW = "_ss_active", "_ss_given_up", "__row"
 
 
 @dataclass(frozen=True)
-class Asked:
+class CrossingLookup:
     """One lookup of a crossing, as it is shipped to the workers."""
 
     operator: Operator
     kinds: tuple[DataType, ...]  # Spark's types of the master's columns
     many: bool  # may a row have several matches?
-    asks: tuple[str, ...]  # columns, in the order of the operator's: the key's, then the moment of an as-of lookup
-    gives: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
-    status: str  # column that tells whether a row matched; NULL when it was not asked
-    leaves: bool = False  # does a row without a match leave the way?
+    inputs: tuple[str, ...]  # columns, in the order of the operator's: the key's, then the moment of an as-of lookup
+    outputs: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
+    status: str  # column that tells whether a row matched; NULL when it was not looked up
+    leaves: bool = False  # does a row without a match leave?
     unless_given_up: bool = False  # but not one that waited in vain before
-    refuses_null: bool = False  # does a row without a key leave the way, unasked?
+    refuses_null: bool = False  # does a row without a key leave without being looked up?
 
     @staticmethod
-    def of(prepared: Prepared, asks: tuple[str, ...], gives: tuple[str, ...], status: str, **more: bool) -> Asked:
+    def of(
+        prepared: Prepared, inputs: tuple[str, ...], outputs: tuple[str, ...], status: str, **more: bool
+    ) -> CrossingLookup:
         """What `prepare` made, with its names in the stream."""
         many = prepared.plan.how in ("left", "inner") and not prepared.operator.one_match(prepared.store)
         kinds = tuple(field.dataType for field in spark_fields(prepared.plan))
-        return Asked(prepared.operator, kinds, many, asks, gives, status, **more)
+        return CrossingLookup(prepared.operator, kinds, many, inputs, outputs, status, **more)
 
 
-def by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
+def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
     """One lookup alone."""
     from pyspark.sql import functions as F
 
     plan, operator = prepared.plan, prepared.operator
     status = unused_name("_semistream_matched", [*df.columns, *plan.names])
-    joined = looked_up(df, [Asked.of(prepared, operator.asks, plan.names, status)], metrics=metrics)
+    carrier = None if metrics is None else unused_name(CARRIER, [*df.columns, *plan.names, status])
+    joined = look_up_all(df, [CrossingLookup.of(prepared, operator.inputs, plan.names, status)], carrier=carrier)
+    if metrics is not None and carrier is not None:
+        joined = metrics.watch(joined, operator.identity, F.col(carrier)).drop(carrier)
     found = F.col(status)
     if operator.spec.on_miss == "fail" or operator.spec.min_match_rate > 0:
         joined = joined.where(found.isNotNull())  # always true: keeps Spark from leaving the lookup out
@@ -86,73 +95,51 @@ def by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataF
     return joined.select(*[F.col(quoted(name)) for name in joined.columns if name != status], said)
 
 
-def looked_up(
+def look_up_all(
     df: DataFrame,
-    lookups: Sequence[Asked],
-    way: Column | None = None,
-    stays: Column | None = None,
-    reports: Path | None = None,
-    metrics: Metrics | None = None,
+    lookups: Sequence[CrossingLookup],
+    active: Column | None = None,
+    given_up: Column | None = None,
+    carrier: str | None = None,
 ) -> DataFrame:
-    """All columns of ``df``, the masters' and the statuses; rows that are not on their ``way`` are not asked for.
+    """All columns of ``df``, the masters' and the statuses; rows that are not ``active`` are not looked up.
 
-    A row that ``stays`` goes on where a lookup lets it although it misses (`Asked.unless_given_up`). Tasks leave their
-    counters in ``reports``, a directory (see `reported`), or send them to ``metrics``.
+    A row that is ``given_up`` goes on where a lookup lets it although it misses (`CrossingLookup.unless_given_up`).
+    One row of each task has its counters in the column ``carrier``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
-    given = {name for one in lookups for name in one.gives}
-    inputs = list(dict.fromkeys(name for one in lookups for name in one.asks if name not in given))
-    names = [name for one in lookups for name in (*one.gives, one.status)]
-    kinds = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    given = {name for one in lookups for name in one.outputs}
+    inputs = list(dict.fromkeys(name for one in lookups for name in one.inputs if name not in given))
+    names = [name for one in lookups for name in (*one.outputs, one.status)]
+    kinds: list[DataType] = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    if carrier is not None:
+        names.append(carrier)
+        kinds.append(StringType())
     # Fields are named by position: the names that users see are given in the JVM.
-    fields = [StructField(f"c{i}", kind) for i, kind in enumerate(kinds)]
-    if metrics is not None:
-        fields.append(StructField(CARRIER, StringType()))
-    answer, many = StructType(fields), any(one.many for one in lookups)
-    flags = {name: flag for name, flag in ((_WAY, way), (_STAYS, stays)) if flag is not None}
+    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
+    many = any(one.many for one in lookups)
+    flags = {name: flag for name, flag in ((_ACTIVE, active), (_GIVEN_UP, given_up)) if flag is not None}
     crossing = [*flags, *inputs]
-    function = _function(tuple(lookups), crossing, many=many, reports=reports, carries=metrics is not None)
+    function = _function(tuple(lookups), crossing, many=many, carries=carrier is not None)
     hint = Iterator[pa.Array] if len(crossing) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
     kind: DataType = ArrayType(answer) if many else answer
     udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
     all_found = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
-    found = as_rows(df, inputs[0]).withColumn(held, all_found)
+    found = force_rows(df, inputs[0]).withColumn(held, all_found)
     if many:
         found = found.withColumn(held, F.explode(held))
-    if metrics is not None:
-        found = metrics.watch(found, lookups[0].operator.identity, F.col(f"{held}.{CARRIER}"))
     # In SQL: every call of a function is a trip to the JVM.
     named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(names)]
     return found.selectExpr(*map(quoted, df.columns), *named)
 
 
-def reported(reports: Path) -> dict[str, Stats]:
-    """What the lookups of a job did and cost, by the status column of each."""
-    found: dict[str, Stats] = {}
-    for path in reports.glob(f"{_REPORT}-*"):
-        for status, counters in json.loads(path.read_text()).items():
-            found[status] = found.get(status, Stats()) + Stats(**counters)
-    return found
-
-
-def _report(reports: Path, stats: dict[str, Stats]) -> None:
-    """One file a partition, so that a task that is tried again counts once."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    part = 0 if context is None else context.partitionId()
-    draft = reports / f".{_REPORT}-{uuid.uuid4().hex}"
-    draft.write_text(json.dumps({status: one.as_dict() for status, one in stats.items()}))
-    draft.rename(reports / f"{_REPORT}-{next(iter(stats))}-{part:05d}")
-
-
 def _function(
-    lookups: tuple[Asked, ...], inputs: list[str], *, many: bool, reports: Path | None, carries: bool
+    lookups: tuple[CrossingLookup, ...], inputs: list[str], *, many: bool, carries: bool
 ) -> Callable[..., Iterator[pa.Array]]:
     """For a scalar Arrow function over ``inputs``; where it ``carries``, the last answer takes the counters along."""
 
@@ -164,49 +151,49 @@ def _function(
         schema = pa.schema([(n, a.type) for n, a in zip(inputs, first, strict=True)])
         kinds = {field.name: field.type for field in schema}
         with ExitStack() as stack:
-            tasks = [_begun(stack, one, kinds, len(lookups)) for one in lookups]
+            tasks = [_start(stack, one, kinds, len(lookups)) for one in lookups]
             size = BlockSize(tasks, many=many)
 
             def answered(block: pa.RecordBatch, most_bytes: int) -> pa.Array:
-                return _answered(block, lookups, tasks, most_bytes if many else None)
+                return _answer(block, lookups, tasks, most_bytes if many else None)
 
             previous: pa.Array | None = None
-            for block in blocks(itertools.chain([first], given), schema, size):
-                for answer in bounded(block, answered, tasks, size):
+            for block in make_blocks(itertools.chain([first], given), schema, size):
+                for answer in answer_block(block, answered, tasks, size):
                     if not carries:
                         yield answer
                         continue
                     if previous is not None:
-                        yield _carrying(previous, None)
+                        yield _add_carrier(previous, None)
                     previous = answer
-            stats = {one.status: _finished(task) for one, task in zip(lookups, tasks, strict=True)}
-            if reports is not None:
-                _report(reports, stats)
+            stats = {one.status: _finish(task) for one, task in zip(lookups, tasks, strict=True)}
             if previous is not None:
-                yield _carrying(previous, json.dumps(sum(stats.values(), Stats()).as_dict()))
+                yield _add_carrier(previous, write_report(stats))
 
     return run
 
 
-def _begun(stack: ExitStack, one: Asked, kinds: dict[str, pa.DataType], among: int) -> Task:
+def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType], operator_count: int) -> Task:
     """A lookup's task, for columns of these ``kinds``, to which it adds its own."""
     operator, how = one.operator, one.operator.spec.how
-    stream = [(name, kinds[column]) for name, column in zip(operator.asks, one.asks, strict=True)]
-    row = (unused_name(_ROW, [*operator.asks, *operator.columns]), pa.int64())
+    stream = [(name, kinds[column]) for name, column in zip(operator.inputs, one.inputs, strict=True)]
+    row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int64())
     exists = how in ("semi", "anti")
-    task = stack.enter_context(running(operator, pa.schema([*stream, row]), "semi" if exists else "inner", among=among))
+    task = stack.enter_context(
+        run_task(operator, pa.schema([*stream, row]), "semi" if exists else "inner", operator_count=operator_count)
+    )
     if not (one.many or exists or operator.one_match(task.join.store)):
         raise SchemaError(
             f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
-            f"{operator.planned_version}, with which the query began, had not; restart the query, or use "
+            f"{operator.planned.number}, with which the query began, had not; restart the query, or use "
             "transport='rows'"
         )
     plan = task.join.plan
-    kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(one.gives, plan.names, strict=True)}
+    kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(one.outputs, plan.names, strict=True)}
     return task
 
 
-def _finished(task: Task) -> Stats:
+def _finish(task: Task) -> Stats:
     """The counters of a lookup; its join itself ran as an inner one."""
     stats, how = task.finish(), task.operator.spec.how
     if how == "left":
@@ -216,55 +203,55 @@ def _finished(task: Task) -> Stats:
     return stats
 
 
-def _answered(
-    block: pa.RecordBatch, lookups: Sequence[Asked], tasks: Sequence[Task], most_bytes: int | None
+def _answer(
+    block: pa.RecordBatch, lookups: Sequence[CrossingLookup], tasks: Sequence[Task], most_bytes: int | None
 ) -> pa.Array:
     """What all lookups have for the rows of a block; lists where one of them may have several (``most_bytes``)."""
     known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
-    way, stays = _flag(known, _WAY), _flag(known, _STAYS)
+    active, given_up = _take_flag(known, _ACTIVE), _take_flag(known, _GIVEN_UP)
     results: list[pa.Array] = []
     owner: Positions | None = None  # the block's row that each row comes from, where there are others than these
     for number, (one, task) in enumerate(zip(lookups, tasks, strict=True)):
-        keys = [known[name] for name in one.asks]
+        keys = [known[name] for name in one.inputs]
         if one.refuses_null:
             for key in keys[: len(one.operator.spec.keys)]:
                 if key.null_count:
-                    way = _both(way, key.is_valid().to_numpy(zero_copy_only=False))
-        if way is not None and not way.all():
-            keys = [pc.if_else(pa.array(way), column, pa.scalar(None, column.type)) for column in keys]
+                    active = _and(active, key.is_valid().to_numpy(zero_copy_only=False))
+        if active is not None and not active.all():
+            keys = [pc.if_else(pa.array(active), column, pa.scalar(None, column.type)) for column in keys]
         if one.many and most_bytes is not None:
-            added, missing, source = all_answers(task, keys, most_bytes)
-            later, again = {name for other in lookups[number + 1 :] for name in other.asks}, pa.array(source)
+            added, missing, source = find_all_matches(task, keys, most_bytes)
+            later, again = {name for other in lookups[number + 1 :] for name in other.inputs}, pa.array(source)
             known = {name: column.take(again) for name, column in known.items() if name in later}
             results = [column.take(again) for column in results]
-            way, stays = (None if flag is None else flag[source] for flag in (way, stays))
+            active, given_up = (None if flag is None else flag[source] for flag in (active, given_up))
             owner = source if owner is None else owner[source]
         else:
-            added, missing = answers(task, keys)
-        known |= zip(one.gives, added, strict=True)
-        results += [*added, pa.array(~missing, mask=None if way is None else ~way)]
+            added, missing = find_matches(task, keys)
+        known |= zip(one.outputs, added, strict=True)
+        results += [*added, pa.array(~missing, mask=None if active is None else ~active)]
         if one.leaves:
-            way = _both(way, ~missing if stays is None or not one.unless_given_up else ~missing | stays)
+            active = _and(active, ~missing if given_up is None or not one.unless_given_up else ~missing | given_up)
     struct = pa.StructArray.from_arrays(results, [f"c{i}" for i in range(len(results))])
-    return struct if owner is None else pa.ListArray.from_arrays(offsets_of(owner, block.num_rows), struct)
+    return struct if owner is None else pa.ListArray.from_arrays(list_offsets(owner, block.num_rows), struct)
 
 
-def _flag(known: dict[str, pa.Array], name: str) -> Mask | None:
+def _take_flag(known: dict[str, pa.Array], name: str) -> Mask | None:
     """A column of truth values, taken out; None where nobody gave it."""
     column = known.pop(name, None)
     return None if column is None else column.to_numpy(zero_copy_only=False).astype(bool)
 
 
-def _both(one: Mask | None, other: Mask) -> Mask:
+def _and(one: Mask | None, other: Mask) -> Mask:
     return other if one is None else one & other
 
 
-def _carrying(answer: pa.Array, report: str | None) -> pa.Array:
-    """An answer with the carrier field, which has the task's report on the last row."""
+def _add_carrier(answer: pa.Array, report: str | None) -> pa.Array:
+    """An answer with the carrier as its last field, which has the task's report on the last row."""
     values = answer.values if pa.types.is_list(answer.type) else answer
     carrier = pa.nulls(len(values), pa.string())
     if report is not None:
         carrier = pa.concat_arrays([carrier[1:], pa.array([report])])
-    names = [*(field.name for field in values.type.fields), CARRIER]
-    changed = pa.StructArray.from_arrays([*values.flatten(), carrier], names)
+    columns = [*values.flatten(), carrier]
+    changed = pa.StructArray.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
     return changed if values is answer else pa.ListArray.from_arrays(answer.offsets, changed)

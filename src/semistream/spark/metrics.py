@@ -1,7 +1,8 @@
 """Counters at the driver: a log line, a JSON-lines run log, and ``last`` and ``total`` for programs.
 
-Tasks send their counters in the data (a row of `whole_rows`, a field of `lookups`); Spark's ``observe`` collects them,
+Tasks send their counters in the data (a row of `whole_rows`, a column of `lookups`); Spark's ``observe`` collects them,
 also for batches without output, and a retried task counts once. A listener adds them up when the batch has finished.
+A pipeline reads the same column in the tasks that write its rows (`semistream.pipeline.staging`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from semistream.errors import ArgumentError, local_path
+from semistream.spark.places import running_attempt
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -22,6 +25,20 @@ if TYPE_CHECKING:
 CARRIER = "_semistream"  # the column in which counters travel
 _log = logging.getLogger("semistream")
 _PATIENCE_MILLISECONDS = 120_000  # a busy machine is no reason to lose an observation
+
+
+def write_report(stats: Mapping[str, Stats]) -> str:
+    """The counters of a task's lookups, by name, as they travel; which task it was tells equal reports apart."""
+    return json.dumps({"task": running_attempt(), "lookups": {name: one.as_dict() for name, one in stats.items()}})
+
+
+def add_reports(reports: Iterable[str]) -> dict[str, Stats]:
+    """The sum for each lookup. A report counts once, also where a row that carries it became several."""
+    found: dict[str, Stats] = {}
+    for report in set(reports):
+        for name, counters in json.loads(report)["lookups"].items():
+            found[name] = found.get(name, Stats()) + Stats(**counters)
+    return found
 
 
 class Metrics:
@@ -76,9 +93,7 @@ class Metrics:
 
     def take(self, reports: list[str], about: dict[str, Any]) -> None:
         """Add the reports of one batch: check the accounting, log, remember."""
-        stats = Stats()
-        for report in reports:
-            stats = stats + Stats(**json.loads(report))
+        stats = sum(add_reports(reports).values(), Stats())
         seconds = about.get("seconds")
         rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
         _log.info(
@@ -103,7 +118,7 @@ class Metrics:
             self.batches += 1
         stats.check(f"batch {about.get('batch')}")
 
-    def progressed(self, progress: Any) -> None:
+    def on_progress(self, progress: Any) -> None:
         """Called by the listener when a batch has finished."""
         for name in self._names & set(progress.observedMetrics):
             reports = progress.observedMetrics[name]["reports"] or []
@@ -151,10 +166,7 @@ def _listener(metrics: Metrics) -> Any:
             del event
 
         def onQueryProgress(self, event: Any) -> None:
-            metrics.progressed(event.progress)
-
-        def onQueryIdle(self, event: Any) -> None:
-            del event
+            metrics.on_progress(event.progress)
 
         def onQueryTerminated(self, event: Any) -> None:
             del event

@@ -31,7 +31,6 @@ from semistream.spark.area import Area, area
 from semistream.spark.pin_service import PinService
 from semistream.spark.places import PLACES, place, running_attempt
 from semistream.spark.shared import SharedCache, judge_together, shared_table
-from semistream.spark.shed_plan import ShedPlan
 from semistream.spark.spec import EnrichSpec
 from semistream.stats import Stats
 from semistream.stores import MasterStore
@@ -60,15 +59,11 @@ class Operator:
     identity: str  # of those who share cached rows
     sample: str  # of those whose small tasks are judged together
     pinned_by: PinService | None = None  # None: by the tasks themselves
-    shed: ShedPlan | None = None
+    shed_bytes: int = 0  # of the host's memory, for shedding in all tasks
+    counts_bytes: int = 0  # of these, for the rows that keys have
 
     @property
-    def planned_version(self) -> int:
-        """The number of the version with which the query began."""
-        return self.planned.number
-
-    @property
-    def asks(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """The stream's columns that decide what matches: those of the key, and then that of the moment."""
         keys, moment = self.spec.keys, self.spec.as_of
         return (*keys, *([] if moment is None or moment in keys else [moment]))
@@ -94,14 +89,14 @@ class Operator:
         if gone:
             raise SchemaError(
                 f"version {store.version} of {self.store} has no column {gone[0]!r}, which version "
-                f"{self.planned_version}, with which the query began, had; restart the query to do without it"
+                f"{self.planned.number}, with which the query began, had; restart the query to do without it"
             )
         spec = self.spec if how in (None, self.spec.how) else replace(self.spec, how=how, defaults=None, status=None)
         plan = bind(spec, stream, store, ignore_case=self.ignore_case)
         types = {column: str(plan.master.field(column).type) for column in self.columns}
         if types != self.columns:
             raise SchemaError(
-                f"version {store.version} of {self.store} has other column types than version {self.planned_version}, "
+                f"version {store.version} of {self.store} has other column types than version {self.planned.number}, "
                 f"with which the query began: {types} instead of {self.columns}; restart the query to take them on"
             )
         return plan
@@ -125,8 +120,7 @@ class Task:
         self._check_match_rate(stats)
         if not isinstance(self.join, WholeJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= self.operator.tasks
-        if self.operator.shed is not None:
-            stats.peak_bytes += self.operator.shed.bytes
+        stats.peak_bytes += self.operator.shed_bytes
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             stats.peak_bytes += self.cache.used_bytes
@@ -161,7 +155,7 @@ _stores: dict[tuple[str, bool], MasterStore] = {}
 _caches: dict[tuple[Path, str], SharedCache] = {}
 
 
-def opened(operator: Operator, content: StoreVersion, among: int = 1) -> MasterStore:
+def open_content(operator: Operator, content: StoreVersion, operator_count: int = 1) -> MasterStore:
     """The store with this content; a worker keeps those that it used last, two for each of its operators.
 
     Of one store it keeps one version: the codes that updates have changed are in memory, and would be there twice.
@@ -171,7 +165,7 @@ def opened(operator: Operator, content: StoreVersion, among: int = 1) -> MasterS
     if store is None or store.manifest.identity != content:
         del store
         store = _open(operator, content)
-        while len(_stores) >= 2 * among:
+        while len(_stores) >= 2 * operator_count:
             _stores.pop(next(iter(_stores)))
     _stores[key] = store  # the last one is the one used last
     return store
@@ -191,12 +185,14 @@ def _open(operator: Operator, content: StoreVersion) -> MasterStore:
 
 
 @contextmanager
-def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, among: int = 1) -> Iterator[Task]:
+def run_task(
+    operator: Operator, stream: pa.Schema, how: How | None = None, *, operator_count: int = 1
+) -> Iterator[Task]:
     """Set a task up within the operator's budget, and give everything back afterwards.
 
-    ``among`` is the number of operators that run in this task.
+    ``operator_count`` is the number of operators that run in this task.
     """
-    store = opened(operator, operator.content(), among)
+    store = open_content(operator, operator.content(), operator_count)
     plan = operator.plan(stream, store, how)
     with (
         area(operator.application, operator.memory_bytes, operator.identity) as here,
@@ -204,13 +200,13 @@ def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, am
         place(everywhere, operator.tasks, running_attempt()),
     ):
         if operator.algorithm == "sweep":
-            cache, division = _shared_cache(operator, store, plan, here, among)
+            cache, division = _open_cache(operator, store, plan, here, operator_count)
             own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
             yield Task(operator, store, join, here, cache)
         elif operator.algorithm == "whole":
-            yield Task(operator, store, _whole_master(operator, store, plan, here), here)
+            yield Task(operator, store, _make_whole_join(operator, store, plan, here), here)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
@@ -219,8 +215,8 @@ def running(operator: Operator, stream: pa.Schema, how: How | None = None, *, am
             )
 
 
-def _shared_cache(
-    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, among: int
+def _open_cache(
+    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, operator_count: int
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
@@ -239,7 +235,7 @@ def _shared_cache(
         cache = None
     if cache is None:
         # A worker keeps the last one of each operator: mapping it again would fault in every page again.
-        while len(_caches) >= among:
+        while len(_caches) >= operator_count:
             _caches.pop(next(iter(_caches))).close()
         cache = SharedCache(here, name, division.cache, layout, size, simple=simple)
     _caches[here.path, name] = cache  # the last one is the one used last
@@ -248,7 +244,7 @@ def _shared_cache(
     return cache, division
 
 
-def _whole_master(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> WholeJoin:
+def _make_whole_join(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> WholeJoin:
     """The join whose table all tasks of this host share: the first task of a version loads it."""
 
     def hold(load: Callable[[], pa.Table]) -> pa.Table:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semistream import errors
+from semistream.spark.frames import context_of
 from semistream.spark.pins import pinned_version
 from semistream.stores.paged.manifest import StoreVersion
 
@@ -71,17 +72,13 @@ def pin_service(spark: SparkSession) -> PinService | None:
 
     With Spark Connect this process is not the driver and cannot serve: tasks pin in the copy that their host has.
     """
-    try:
-        context: Any = spark.sparkContext
-        conf = context.getConf()
-        name = str(context.applicationId)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
+    context = context_of(spark)
+    if context is None or str(context.master).startswith("local"):
         return None
-    if str(context.master).startswith("local"):
-        return None
+    conf, name = context.getConf(), str(context.applicationId)
     with _starting:
         if name not in _services:
-            host = conf.get("spark.driver.host")
+            host = conf.get("spark.driver.host", "localhost")
             _services[name] = serve(host, conf.get("spark.driver.bindAddress", host), int(conf.get(PORT, "0")))
         return _services[name]
 

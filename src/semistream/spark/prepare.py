@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ from semistream.joins.window import stream_row_bytes
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.lookup.run import open_store
+from semistream.shedding.log import check_storable
+from semistream.shedding.settings import checked
+from semistream.shedding.shedder import memory_of
 from semistream.spark.area import new_name
+from semistream.spark.frames import arrow_schema, context_of
 from semistream.spark.operator import Operator
 from semistream.spark.pin_service import pin_service
-from semistream.spark.shed_plan import ShedPlan, check_shed
 from semistream.spark.spec import EnrichSpec
 from semistream.stores import MasterStore
 
@@ -37,7 +41,7 @@ _sessions: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Stream:
+class FrameFacts:
     """What is known of the DataFrame that is joined."""
 
     df: DataFrame
@@ -48,11 +52,11 @@ class Stream:
     application: str
 
     @staticmethod
-    def of(df: DataFrame) -> Stream:
+    def of(df: DataFrame) -> FrameFacts:
         """Ask Spark."""
         schema, foreign = arrow_schema(df)
         ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
-        return Stream(df, schema, foreign, ignore_case, _tasks(df), _application(df))
+        return FrameFacts(df, schema, foreign, ignore_case, _tasks(df), _application(df))
 
 
 @dataclass(frozen=True)
@@ -67,44 +71,33 @@ class Prepared:
     store: MasterStore
 
 
-def prepare(about: Stream, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
+def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
     """Everything is checked; nothing of Spark runs."""
     opened = open_store(_at_version(store, spec.master_version), allow_empty=spec.allow_empty)
-    shed, stream = spec.shed, about.schema
+    shed, stream, shed_bytes, counts_bytes = spec.shed, about.schema, 0, 0
+    memory_bytes, tasks = parse_bytes(spec.memory, whole=opened.bytes), spec.tasks_per_host or about.tasks
     if shed is not None:
-        check_shed(about, spec)
+        _check_shed(about, spec)
         stream = shed.widened(stream, ignore_case=about.ignore_case)
+        shed_bytes, counts_bytes, _ = memory_of(shed, memory_bytes, tasks)
+        memory_bytes -= shed_bytes
+        shed = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)  # the same place for all tasks
     plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
-    memory_bytes = parse_bytes(spec.memory, whole=opened.bytes)
-    tasks = spec.tasks_per_host or about.tasks
-    shed_plan = None if shed is None else ShedPlan.make(shed, about.schema, memory_bytes, tasks)
-    if shed_plan is not None:
-        memory_bytes -= shed_plan.bytes
     choice = choose_algorithm(spec.algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
     single = opened.unique or spec.multiple != "all"
     transport, why = _choose_transport(spec, plan, about.foreign, choice.join, single=single)
     path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
-    asked = (
-        path,
-        plan.on,
-        plan.how,
-        plan.columns,
-        plan.as_of,
-        memory_bytes,
-        choice.join.name,
-        tasks,
-        direct,
-        transport,
-    )
-    shipped = replace(spec, columns=plan.columns, metrics=None, shed=None)
+    algorithm = choice.join.name
+    asked = (path, plan.on, plan.how, plan.columns, plan.as_of, memory_bytes, algorithm, tasks, direct, transport)
+    shipped = replace(spec, columns=plan.columns, metrics=None, shed=shed)
     operator = Operator(
         spec=shipped,
         store=path,
         columns={column: str(plan.master.field(column).type) for column in plan.columns},
         names=plan.names,
         memory_bytes=memory_bytes,
-        algorithm=choice.join.name,
+        algorithm=algorithm,
         planned=opened.manifest.identity,
         tasks=tasks,
         ignore_case=about.ignore_case,
@@ -113,9 +106,35 @@ def prepare(about: Stream, store: MasterStore | str | os.PathLike[str], spec: En
         identity=_digest(asked),
         sample=_digest((asked, shipped, fixed and opened.version)),
         pinned_by=None if fixed else pin_service(about.df.sparkSession),
-        shed=shed_plan,
+        shed_bytes=shed_bytes,
+        counts_bytes=counts_bytes,
     )
     return Prepared(operator, plan, choice, transport, why, opened)
+
+
+def _check_shed(about: FrameFacts, spec: EnrichSpec) -> None:
+    """Refuse what cannot be shed, before the stream runs."""
+    checked(spec.shed).check_how(spec.how)
+    if spec.transport == "keys":
+        raise ArgumentError(
+            "transport='keys' does not go with shed=: whole rows must come to Python to be shed; use 'rows' or 'auto'"
+        )
+    if about.foreign:
+        name, kind = next(iter(about.foreign.items()))
+        raise SchemaError(
+            f"stream column {name!r} of type {kind} cannot cross to Python, so its rows cannot be shed; cast it, or "
+            "leave it out of the stream"
+        )
+    check_storable(about.schema)
+    if spec.algorithm == "pcsrj":
+        raise ArgumentError(
+            "algorithm='pcsrj' shuffles the stream, and a replay might shed other rows; use another with shed="
+        )
+    context = context_of(about.df.sparkSession)
+    # Within foreachBatch there is a query; with Spark Connect the task will find out.
+    in_query = context is None or context.getLocalProperty("sql.streaming.queryId") is not None
+    if not about.df.isStreaming and not in_query:
+        raise ArgumentError("shed= needs a stream: a batch job is never late; leave shed= out for batch DataFrames")
 
 
 def _digest(what: object) -> str:
@@ -134,47 +153,19 @@ def _at_version(
     return MasterStore.open(path, version) if isinstance(path, str | os.PathLike) else path
 
 
-def arrow_schema(df: DataFrame) -> tuple[pa.Schema, dict[str, str]]:
-    """The stream's schema, and the columns that Arrow cannot carry with their types: these must stay in the JVM."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    if not hasattr(df, "mapInArrow"):
-        raise ArgumentError(f"df is a {type(df).__name__}, not a Spark DataFrame")
-    names = df.columns
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SchemaError(f"the stream has several columns named {', '.join(map(repr, twice))}; rename them")
-    fields, foreign = [], {}
-    for item in df.schema.fields:
-        try:
-            fields.append(to_arrow_schema(StructType([item]), timezone="UTC").field(0))
-        except PySparkException:
-            fields.append(pa.field(item.name, pa.null()))
-            foreign[item.name] = item.dataType.simpleString()
-    return pa.schema(fields), foreign
-
-
 def _tasks(df: DataFrame) -> int:
     """Tasks that may run at once on one host: the cores of an executor, as far as they are known."""
-    session = df.sparkSession
-    try:
-        configured = session.conf.get("spark.executor.cores", None)
-        master = session.conf.get("spark.master", "")
-        if configured and not str(master).startswith("local"):
-            return max(1, int(str(configured)))
-        return max(1, int(session.sparkContext.defaultParallelism))
-    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
-        return os.cpu_count() or 1
+    conf, context = df.sparkSession.conf, context_of(df.sparkSession)
+    cores = conf.get("spark.executor.cores", None)
+    if cores and not str(conf.get("spark.master", "")).startswith("local"):
+        return max(1, int(str(cores)))
+    return max(1, int(context.defaultParallelism)) if context is not None else os.cpu_count() or 1
 
 
 def _application(df: DataFrame) -> str:
     """The name of this application's directories on all hosts."""
-    try:
-        name = str(df.sparkSession.sparkContext.applicationId)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context to ask
-        name = "connect"
+    context = context_of(df.sparkSession)
+    name = "connect" if context is None else str(context.applicationId)
     return _sessions.setdefault(name, new_name(name))
 
 

@@ -93,8 +93,7 @@ class SharedCache(TupleCache):
         self.name = name
         self._marks = 0, 0, 0  # of the running task's store and its content, and the version's number
         self._fd = area.open(name)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._locked(fcntl.LOCK_EX):
             fresh = os.fstat(self._fd).st_size != size
             if fresh:
                 os.ftruncate(self._fd, 0)
@@ -104,6 +103,12 @@ class SharedCache(TupleCache):
             super().__init__(mmap.mmap(self._fd, size), layout, shape)
             if fresh or not self.sound:
                 self.reset()
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        fcntl.flock(self._fd, how)
+        try:
+            yield
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
@@ -123,8 +128,7 @@ class SharedCache(TupleCache):
         content = store.manifest.identity
         self._marks = _mark(content.store_id), _mark(content), content.number
         k, h = self._kernels, self.header
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._locked(fcntl.LOCK_EX):
             if h[k.DIRTY] or not self.sound or h[k.STORE] != self._marks[0]:
                 self.reset()
             elif h[k.CONTENT] == self._marks[1] or h[k.VERSION] > content.number:
@@ -139,8 +143,6 @@ class SharedCache(TupleCache):
                 else:
                     self.discard(changed)
             self._holds_content()
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _holds_content(self) -> None:
         k, h = self._kernels, self.header
@@ -155,17 +157,13 @@ class SharedCache(TupleCache):
     @contextmanager
     def reading(self) -> Iterator[bool]:
         """See `TupleCache.reading`: False while the cache is at another version, or damaged."""
-        fcntl.flock(self._fd, fcntl.LOCK_SH)
-        try:
+        with self._locked(fcntl.LOCK_SH):
             yield self._usable
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """See `TupleCache.writing`; the dirty mark stays when the process dies in here."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._locked(fcntl.LOCK_EX):
             k, h = self._kernels, self.header
             if not self.sound or (h[k.DIRTY] and h[k.CONTENT] == self._marks[1]):
                 self.reset()
@@ -176,8 +174,6 @@ class SharedCache(TupleCache):
             h[k.DIRTY] = 1
             yield True
             h[k.DIRTY] = 0
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Give the descriptor back; the mapping goes with the object."""

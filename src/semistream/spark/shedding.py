@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,17 +26,18 @@ import pyarrow as pa
 
 from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
-from semistream.shedding.intervals import Interval, share_of_blocks
-from semistream.shedding.log import PartWriter, ShedPart, batches_in, read_part
+from semistream.lookup.bind import LookupPlan
+from semistream.shedding import Shed
+from semistream.shedding.intervals import PastBatch, share_of_batch, share_of_blocks
+from semistream.shedding.log import PartWriter, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.shedder import Shedder, describe
 from semistream.spark.area import area
-from semistream.spark.operator import Operator, Task, opened
+from semistream.spark.operator import Operator, Task, open_content
 from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
 
 if TYPE_CHECKING:
-    from semistream.spark.shed_plan import ShedPlan
     from semistream.stores import MasterStore
 
 BLOCK_ROWS = 8192  # the same whatever Spark's Arrow batches are: a replay under another setting sheds the same rows
@@ -66,25 +67,22 @@ def _share(root: Path, batch: int, rate: float | None, now: float) -> float:
     pins = [(number, pin) for number in files if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
     if not pins:
         return 1.0
+    past = [PastBatch(float(pin["at"])) for _, pin in reversed(pins[-2:])]
     number, last = pins[-1]
-    begun = float(last["at"])
     parts = [read_part(path, whole=False) for path in files[number]]
-    rows = sum(part.rows_in for part in parts)
-    seconds = begun - float(pins[-2][1]["at"]) if len(pins) > 1 else now - begun
-    took = max((path.stat().st_mtime for path in files[number]), default=begun) - begun
-    if rows == 0 or min(seconds, took if rate is None else seconds) <= 0:  # nothing came, or a clock was set back
-        return float(last["share"])
-    if rate is None:
-        rate = sum(part.rows_in - part.rows for part in parts) / took
-    return min(1.0, rate * seconds / rows)
+    rows, shed = (sum(getattr(part, name) for part in parts) for name in ("rows_in", "rows"))
+    ended = max((path.stat().st_mtime for path in files[number]), default=past[0].began)
+    past[0] = PastBatch(past[0].began, rows, rows - shed, ended - past[0].began)
+    # As before where nothing is known: a stream that was too fast is not loaded whole because a clock was set back.
+    return share_of_batch(past, rate, now=now, unknown=float(last["share"]))
 
 
 def _pin(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
 
 
-def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.Schema) -> PartWriter:
-    """The file of the running task; ``about`` is what it says of the join."""
+def _open_writer(operator: Operator, shed: Shed, plan: LookupPlan, store: MasterStore, schema: pa.Schema) -> PartWriter:
+    """The file of the running task, for rows with this schema."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -95,7 +93,7 @@ def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.S
             "out for batch DataFrames"
         )
     about = dataclasses.replace(
-        about,
+        describe(shed, plan, store),
         query=found[0],
         batch=found[1],
         part=context.partitionId(),
@@ -103,37 +101,32 @@ def writer_for(operator: Operator, plan: ShedPlan, about: ShedPart, schema: pa.S
         on_miss=operator.spec.on_miss,
         ignore_case=operator.ignore_case,
     )
-    return PartWriter(plan.shed.directory, about, schema)
+    return PartWriter(shed.directory, about, schema)
 
 
 @contextlib.contextmanager
-def shedding(task: Task, plan: ShedPlan, stream: pa.Schema) -> Iterator[None]:
+def shed_in_front(task: Task, shed: Shed, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
-    shed, operator, join = plan.shed, task.operator, task.join
-    writer = writer_for(operator, plan, describe(shed, join.plan, task.store), stream)
+    operator, join = task.operator, task.join
+    writer = _open_writer(operator, shed, join.plan, task.store, stream)
     with contextlib.closing(writer):
         about = writer.about
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
         counts = None
         if shed.kind.needs_counts:
-            counts = shared_counts(task.store, plan.counts_bytes, operator.application, operator.identity)
-        blocks = partial(_blocks, share)
+            counts = shared_counts(task.store, operator.counts_bytes, operator.application, operator.identity)
+        blocks = partial(share_of_blocks, share=share, block_rows=BLOCK_ROWS)
         seeds = (uuid.UUID(about.query).int, about.batch, about.part)
         join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)
         yield
 
 
-def nothing_came(operator: Operator, plan: ShedPlan) -> None:
+def publish_nothing(operator: Operator, shed: Shed, stream: pa.Schema) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
-    store = opened(operator, operator.content())
-    joined = operator.plan(plan.shed.widened(plan.stream), store)
-    writer = writer_for(operator, plan, describe(plan.shed, joined, store), plan.stream)
-    with contextlib.closing(writer):
+    store = open_content(operator, operator.content())
+    joined = operator.plan(shed.widened(stream), store)
+    with contextlib.closing(_open_writer(operator, shed, joined, store, stream)) as writer:
         writer.publish()
-
-
-def _blocks(share: float, batches: Iterable[pa.RecordBatch]) -> Iterator[Interval]:
-    return share_of_blocks(batches, share, BLOCK_ROWS)
 
 
 def shared_counts(store: MasterStore, most_bytes: int, application: str, identity: str) -> RowCounts:

@@ -38,13 +38,13 @@ class EnrichSpec(LookupSpec):
         super().__post_init__()
         if self.on_miss == "drop":
             self._drop()
-        rate, rows, tasks = self.min_match_rate, self.min_match_rows, self.tasks_per_host
+        rate = self.min_match_rate
         if not isinstance(rate, int | float) or not 0 <= rate <= 1:
             raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
-        if not isinstance(rows, int) or rows < 1:
-            raise ArgumentError(f"min_match_rows={rows!r} must be at least 1")
-        if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
-            raise ArgumentError(f"tasks_per_host={tasks!r} must be at least 1")
+        tasks = 1 if self.tasks_per_host is None else self.tasks_per_host
+        for name, count in (("min_match_rows", self.min_match_rows), ("tasks_per_host", tasks)):
+            if not isinstance(count, int) or count < 1:
+                raise ArgumentError(f"{name}={count!r} must be at least 1")
         refresh_seconds(self.refresh)
         version = self.master_version
         if version != "latest" and (isinstance(version, bool) or not isinstance(version, int)):

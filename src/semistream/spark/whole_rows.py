@@ -8,7 +8,6 @@ takes its counters along.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -18,59 +17,59 @@ import pyarrow as pa
 from semistream.lookup.bind import LookupPlan
 from semistream.spark.columns import fitted, spark_arrow, unused_name
 from semistream.spark.frames import spark_fields
-from semistream.spark.metrics import CARRIER, Metrics
-from semistream.spark.operator import Operator, running
-from semistream.spark.shedding import nothing_came, shedding
+from semistream.spark.metrics import CARRIER, Metrics, write_report
+from semistream.spark.operator import Operator, run_task
+from semistream.spark.shedding import publish_nothing, shed_in_front
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
+def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-    names = df.columns
+    names, weight = df.columns, None if operator.spec.shed is None else operator.spec.shed.weight
     given = df
     if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
         given = df.toDF(*(f"c{i}" for i in range(len(names))))
-    weight = operator.shed.shed.weight if operator.shed is not None else None
+    stream = plan.stream if weight is None else plan.stream.remove(len(names))
     fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *spark_fields(plan)]
     if plan.status is not None:
         fields.append(StructField(plan.status, StringType()))
     out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
     if metrics is None:  # a carrier costs every row a filter and a copy
-        return given.mapInArrow(_function(operator, names, None), StructType(out))
+        return given.mapInArrow(_function(operator, stream, None), StructType(out))
     carrier = unused_name(CARRIER, [field.name for field in out])
     joined = given.mapInArrow(
-        _function(operator, names, carrier), StructType([*out, StructField(carrier, StringType())])
+        _function(operator, stream, carrier), StructType([*out, StructField(carrier, StringType())])
     )
     watched = metrics.watch(joined, operator.identity, F.col(carrier))
     return watched.where(F.col(carrier).isNull()).drop(carrier)
 
 
 def _function(
-    operator: Operator, names: list[str], carrier: str | None
+    operator: Operator, planned: pa.Schema, carrier: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for mapInArrow over the stream's columns, which are called ``names`` in the plan.
+    """The function for mapInArrow over the stream's columns, which have the names of ``planned``.
 
     With a ``carrier`` column, one row more takes the task's counters along.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
-        shed = operator.shed
+        shed = operator.spec.shed
         if first is None:
             if shed is not None:
-                nothing_came(operator, shed)
+                publish_nothing(operator, shed, planned)
             return
-        stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, names, strict=True)])
+        stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, planned.names, strict=True)])
         given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
-        joined = stream if shed is None else shed.shed.widened(stream)
-        with running(operator, joined) as task, ExitStack() as stack:
+        joined = stream if shed is None else shed.widened(stream)
+        with run_task(operator, joined) as task, ExitStack() as stack:
             if shed is not None:
-                stack.enter_context(shedding(task, shed, stream))
+                stack.enter_context(shed_in_front(task, shed, stream))
             plan: LookupPlan = task.join.plan
             kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
             fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
@@ -80,9 +79,9 @@ def _function(
                 if carrier:
                     columns.append(pa.nulls(batch.num_rows, pa.string()))
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            report = json.dumps(task.finish().as_dict())
+            stats = task.finish()
             if carrier:
-                empty = [pa.nulls(1, kind) for kind in kinds]
-                yield pa.RecordBatch.from_arrays([*empty, pa.array([report])], schema=schema)
+                columns = [*(pa.nulls(1, kind) for kind in kinds), pa.array([write_report({operator.store: stats})])]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return run
