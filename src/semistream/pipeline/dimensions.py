@@ -51,8 +51,8 @@ def resolve(
     for number, step in layout.numbered:
         if step.on_miss != "infer":
             continue
-        asked = names.asked_columns(number, len(step.on))
-        keys = list(step.on.values())
+        asked = names.asked_columns(number, len(step.keys))
+        keys = list(step.keys.values())
         status = names.status_column(number)
         missing = [
             _distinct(_missing(table, status, asked).rename_columns(keys))
@@ -62,7 +62,7 @@ def resolve(
         dimension = Dimension.open(step.store)
         given = dimension.assign(_distinct(pa.concat_tables(missing)))
         surrogate = dimension.shape.surrogate
-        key = step.rename.get(surrogate, surrogate)
+        key = step.new_name(surrogate)
         columns = [name for name, taken in schemas.taken.items() if taken == key]  # select may take it twice, or not
         unknown = -1 if step.unknown_key is None else step.unknown_key
         made.append(_Members(given.select([*keys, surrogate]), asked, status, columns, unknown))

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +142,7 @@ class Held:
             mine = sorted((one for one in self.segments if one.master == name), key=lambda one: one.oldest)
             size = sum(one.bytes for one in mine)
             for one in mine:
-                if size <= lookup.hold_bytes:
+                if size <= lookup.hold_most:
                     break
                 result.add(one)
                 size -= one.bytes
@@ -193,11 +193,11 @@ class _Arrived:
     def among(self, table: pa.Table) -> Flags:
         """Which of these rows they are."""
         lookup, store = self._lookup, self._store
-        names = [held_key(part) for part in range(len(lookup.on))]
+        names = [held_key(part) for part in range(len(lookup.keys))]
         found = np.zeros(table.num_rows, np.bool_)
         if self._nothing_new:
             return found
-        on = dict(zip(names, lookup.on.values(), strict=True))
+        on = dict(zip(names, lookup.keys.values(), strict=True))
         ordered = store.codec.stream_columns(on)
         codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
         candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
@@ -206,12 +206,16 @@ class _Arrived:
         wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
         asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         asked = asked.filter(pa.array(candidates)).combine_chunks()
-        more: dict[str, Any] = (
-            {}
-            if lookup.as_of is None
-            else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+        join = make_join(
+            asked.schema,
+            store,
+            on=on,
+            how="semi",
+            memory=self._memory,
+            as_of=None if lookup.as_of is None else HELD_TIME,
+            valid_from=lookup.valid_from,
+            valid_to=lookup.valid_to,
         )
-        join = make_join(asked.schema, store, on=on, how="semi", memory=self._memory, **more)
         for batch in join.join(asked.to_batches()):
             found[batch.column(_ROW).to_numpy()] = True
         return found

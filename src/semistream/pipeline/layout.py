@@ -140,7 +140,7 @@ class Layout:
     def _kept(self, taken: Iterable[str]) -> set[str]:
         """Columns that some table of the warehouse gets, those of members that are made among them."""
         aside = self.original if self.redirects or self.relief is not None else []
-        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.on]
+        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.keys]
         return {*taken, *aside, *members}
 
 

@@ -31,7 +31,7 @@ from semistream.pipeline.relief import MOST_SECONDS, Relief
 from semistream.pipeline.running import Running, Told, set_up
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.times import seconds_of
+from semistream.pipeline.steps.spec import seconds_of
 from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked

@@ -73,9 +73,9 @@ class Counted:
     def of(steps: Iterable[Step], source: Iterable[str]) -> tuple[Counted, ...]:
         """Those whose keys come with the stream: what is found or computed on the way is not known yet."""
         there = set(source)
-        lookups = [one for step in steps for one in step.lookups if set(one.on) <= there]
+        lookups = [one for step in steps for one in step.lookups if set(one.keys) <= there]
         return tuple(
-            Counted(one.name, one.store, dict(one.on), one.multiple == "all" and one.as_of is None, one.leaves)
+            Counted(one.name, one.store, one.keys, one.multiple == "all" and one.as_of is None, one.leaves)
             for one in lookups
         )
 

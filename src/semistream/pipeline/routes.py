@@ -42,7 +42,7 @@ def make_stage(
         routes.append(Route(route, taken, schema, str(warehouse.place(table)), constants))
     unresolved = [(number, one) for number, one in layout.numbered if one.on_miss == "infer"]
     if unresolved:
-        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.on))]
+        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
         beside += [names.status_column(number) for number, _ in unresolved]
         fields = [*schemas.tables[layout.table], *(pa.field(name, schemas.hidden[name]) for name in beside)]
         routes.append(Route(UNRESOLVED, (*schemas.taken.values(), *beside), pa.schema(fields), staging))
