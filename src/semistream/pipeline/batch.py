@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semistream.budget import Budget
 from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
@@ -24,7 +25,7 @@ from semistream.pipeline import columns as names
 from semistream.pipeline.crossing import costs_of
 from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
-from semistream.pipeline.held import PIECES, Held, Released, new_held_file, read_pieces
+from semistream.pipeline.held import Held, Released, new_held_file, read_granted
 from semistream.pipeline.layout import Layout, Schemas
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import Masters, find_newest
@@ -82,6 +83,7 @@ class Batches:
         self.seen = seen
         self.clock = clock
         self._stores: dict[str, MasterStore] = {}
+        self._budget = self._new_budget()
         self._mirrored: dict[str, Read] = {}  # dimensions as they were when it was checked that their tables can follow
 
     def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
@@ -95,6 +97,7 @@ class Batches:
             decision = self._decide(frame, batch, self.clock(), again, share)
             self._check_possible(decision)
             self.ledger.decide(batch.kind, batch.number, decision)
+            self._budget = self._new_budget()
             if not self.carry_out(decision):
                 self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
                 raise StaleWriterError(
@@ -109,7 +112,13 @@ class Batches:
     def held(self, last: Decision | None) -> Held:
         """The rows that wait, as the last decision left them."""
         layout = self.layout
-        return Held(last.held if last else (), layout.lookups, layout.carried, layout.driver_memory)
+        return Held(last.held if last else (), layout.lookups, layout.carried, self._budget)
+
+    def _new_budget(self) -> Budget:
+        """For all that this driver reads from one decision to the next: rows that wait, members, keys."""
+        budget = Budget(self.layout.driver_memory)
+        budget.require("lists of keys seen", 0 if self.seen is None else self.seen.listed_bytes)
+        return budget
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
@@ -138,7 +147,7 @@ class Batches:
         dimensions: dict[str, int] = {}
         if UNRESOLVED in staged.files:
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{FACT}"
-            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix)
+            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix, self._budget)
             facts += more
         segments = list(released.left)
         for route, files in staged.files.items():
@@ -165,6 +174,7 @@ class Batches:
             decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
             stores={name: one.store for name, one in pinned.items()},
+            driver_bytes=self._budget.peak,
         )
 
     def _check_possible(self, decision: Decision) -> None:
@@ -294,10 +304,9 @@ class Batches:
         new = self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            most = self.layout.driver_memory // PIECES
-            keys = (piece for path in decision.seen for piece in read_pieces(path, most))
-            # With the query: the numbers of another one begin again.
-            self.seen.add_pieces(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
+            token = (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch)  # each query counts anew
+            self.seen.add_pieces(read_granted(decision.seen, self._budget), token, self._budget)
+            self._budget.resize("lists of keys seen", self.seen.listed_bytes)
         reach("after_keys")
         self._sweep(decision)
         return new

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _ROW = "_held_row"
 _ROWS = 1024  # that are read from a file at once, at most: in memory they may be more than on the disk
 PIECES = 16  # a piece of rows takes such a part of the memory
-_COPIES = 4  # of a piece that are made while it is looked at
+COPIES = 4  # of a piece that are made while it is used
 Flags = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 
@@ -53,13 +53,13 @@ class Held:
     """The held rows of a pipeline, as the last decision left them."""
 
     def __init__(
-        self, segments: Iterable[HeldFile], lookups: Iterable[Lookup], columns: list[str], memory: int
+        self, segments: Iterable[HeldFile], lookups: Iterable[Lookup], columns: list[str], budget: Budget
     ) -> None:
-        """``columns`` go through the pipeline again; ``memory`` is for all that is read at once."""
+        """``columns`` go through the pipeline again; all that is read at once takes grants of the ``budget``."""
         self.segments = tuple(segments)
         self._lookups = {lookup.name: lookup for lookup in lookups if lookup.on_miss == "hold"}
         self._columns = columns
-        self._memory = memory
+        self._budget = budget
 
     def release(self, stores: dict[str, MasterStore], before: dict[str, Read], now: float, directory: Path) -> Released:
         """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
@@ -71,9 +71,7 @@ class Held:
         left: list[HeldFile] = []
         rows = 0
         crowded = self._crowded_out()
-        budget = Budget(self._memory)
-        piece = budget.total // PIECES
-        budget.require("a piece of held rows", _COPIES * piece)
+        budget = self._budget
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
             if lookup is None:
@@ -87,16 +85,17 @@ class Held:
                 left.append(segment)
                 continue
             budget.require("marks on held rows", segment.rows // 8)
-            arrived = _Arrived(lookup, store, known, budget.free)
+            arrived = _Arrived(lookup, store, known, budget)
             marks: list[Bits] = []  # on those that leave, piece by piece
             leave = ahead = False
-            for table in read_pieces(segment.path, piece, rows=segment.rows):  # all columns: damage is found early
+            for table in read_granted([segment.path], budget, rows=segment.rows):  # all columns: damage is found early
                 since = table.column(SINCE).to_numpy()
                 leaving = (since < old) | arrived.among(table)
                 leave, ahead = leave or bool(leaving.any()), ahead or bool((since > now).any())
                 marks.append(np.packbits(leaving))
             if leave or ahead:
-                out, rest = self._split(read_pieces(segment.path, piece, rows=segment.rows), marks, old, now, directory)
+                again = read_granted([segment.path], budget, rows=segment.rows)
+                out, rest = self._split(again, marks, old, now, directory)
                 if out.rows:
                     files.append(str(out.path))
                     rows += out.rows
@@ -105,6 +104,7 @@ class Held:
             else:
                 left.append(segment)
             budget.release("marks on held rows")
+            budget.release("keys that changed")
         return Released(tuple(files), rows, tuple(left))
 
     def _split(
@@ -184,11 +184,13 @@ class _Arrived:
     Of a store that was removed and built again, every key may have changed.
     """
 
-    def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, memory: int) -> None:
-        self._lookup, self._store, self._memory = lookup, store, memory
+    def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
+        self._lookup, self._store, self._budget = lookup, store, budget
         self._nothing_new = store.rows == 0 or Read.of(store) == before
         same = before is not None and before.store == store.manifest.store_id
         self._changed = store.changed_since(before.number) if before is not None and same else None
+        if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
+            self._changed = None  # too many to keep: every row is looked up
 
     def among(self, table: pa.Table) -> Flags:
         """Which of these rows they are."""
@@ -211,14 +213,31 @@ class _Arrived:
             store,
             on=on,
             how="semi",
-            memory=self._memory,
+            memory=self._budget.free,
             as_of=None if lookup.as_of is None else HELD_TIME,
             valid_from=lookup.valid_from,
             valid_to=lookup.valid_to,
         )
         for batch in join.join(asked.to_batches()):
             found[batch.column(_ROW).to_numpy()] = True
+        self._budget.require("a lookup of held rows", join.stats.peak_bytes)
+        self._budget.release("a lookup of held rows")
         return found
+
+
+def read_granted(
+    paths: Iterable[str], budget: Budget, columns: list[str] | None = None, rows: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of files in pieces, each granted by the budget, with the copies that are made while it is used."""
+    part = "a piece of rows"
+    try:
+        for path in paths:
+            for table in read_pieces(path, budget.total // PIECES, columns, rows):
+                budget.release(part)
+                budget.require(part, COPIES * table.nbytes)
+                yield table
+    finally:
+        budget.release(part)
 
 
 def read_pieces(
