@@ -22,6 +22,7 @@ from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
 from semistream.pipeline.steps.lookup import Lookup, lookup
+from semistream.warehouse import StagedFile
 
 COLUMNS = ["sale", "product"]
 MEMORY = 16_000_000
@@ -42,7 +43,7 @@ def segment(
     )
     path = directory / f"{name}.parquet"
     pq.write_table(table, path, write_page_checksum=True)
-    return new_held_file(master, str(path), len(rows), path.stat().st_size)
+    return new_held_file(master, StagedFile(str(path), len(rows), path.stat().st_size))
 
 
 def products(names: list[str]) -> pa.Table:
@@ -174,7 +175,7 @@ class TestRelease:
             }
         )
         pq.write_table(table, tmp_path / "x.parquet")
-        rows = new_held_file("products", str(tmp_path / "x.parquet"), 2, 10)
+        rows = new_held_file("products", StagedFile(str(tmp_path / "x.parquet"), 2, 10))
         late = store.upsert(
             pa.Table.from_pylist([{"id": "b", "price": 2.0, "valid_from": day[15], "valid_to": None}], history)
         )

@@ -23,7 +23,7 @@ from semistream.errors import AccountingError, BadRecordsError, MatchRateError, 
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
 from semistream.pipeline.crossing import costs_of
-from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
 from semistream.pipeline.held import Held, Released, new_held_file, read_granted
 from semistream.pipeline.layout import Layout, Schemas
@@ -153,9 +153,9 @@ class Batches:
         for route, files in staged.files.items():
             if route.startswith(f"{names.HELD}:"):
                 master = route.partition(":")[2]
-                segments += [new_held_file(master, *self._keep(file)) for file in files]
-        segments = [self._kept_file(segment) for segment in segments]
-        seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
+                segments += [new_held_file(master, file) for file in files]
+        segments = [replace(segment, path=self._keep(segment.path)) for segment in segments]
+        seen = tuple(self._keep(file.path) for file in staged.files.get(KEYS, []))
         writes = self._writes(facts, staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
@@ -268,7 +268,12 @@ class Batches:
         }
         emptied = {"retried": layout.unmatched_table, "reconciled": layout.shed_table}.get(again)
         return tuple(
-            Write(table, tuple(_relative(files[table])), schema, "replace" if table == emptied else "append")
+            Write(
+                table,
+                tuple(replace(file, path=Path(file.path).name) for file in files[table]),
+                schema,
+                "replace" if table == emptied else "append",
+            )
             for table, schema in self.schemas.tables.items()
         )
 
@@ -276,21 +281,16 @@ class Batches:
         known = before.totals if before else {}
         totals = {name: known.get(name, 0) + counts[name] for name in COUNTS}
         # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
-        totals["held"] = known.get("held", 0) + counts["held"] - counts["released"]
-        totals["unmatched"] = known.get("unmatched", 0) + counts["unmatched"] - counts["retried"]
-        totals["shed"] = known.get("shed", 0) + counts["shed"] - counts["reconciled"]
+        for waits, again in (("held", "released"), ("unmatched", "retried"), ("shed", "reconciled")):
+            totals[waits] -= counts[again]
         return totals
 
-    def _keep(self, file: StagedFile) -> tuple[str, int, int]:
+    def _keep(self, path: str) -> str:
         """Move a file out of the staging directory, into one that outlives the batch."""
-        target = self.ledger.root / "held" / Path(file.path).name
-        if Path(file.path) != target:
-            Path(file.path).replace(target)
-        return str(target), file.rows, file.bytes
-
-    def _kept_file(self, segment: HeldFile) -> HeldFile:
-        path, _, _ = self._keep(StagedFile(segment.path, segment.rows, segment.bytes))
-        return replace(segment, path=path)
+        target = self.ledger.root / "held" / Path(path).name
+        if Path(path) != target:
+            Path(path).replace(target)
+        return str(target)
 
     # -- carry out ---------------------------------------------------------------------------------------------------
 
@@ -344,7 +344,3 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
             f"rows that came and rows that are accounted for differ: {counts}; nothing of this batch was written"
         )
     return counts
-
-
-def _relative(files: list[StagedFile]) -> list[StagedFile]:
-    return [StagedFile(Path(file.path).name, file.rows, file.bytes) for file in files]

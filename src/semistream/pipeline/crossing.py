@@ -21,7 +21,7 @@ from semistream.pipeline.columns import (
     status_column,
     time_column,
 )
-from semistream.pipeline.ways import Way, take
+from semistream.pipeline.routes import Departure, leave_by
 from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import Asked, reported
@@ -41,7 +41,7 @@ _ROUTES = {"drop": DROPPED, "fail": FAILED, "redirect": UNMATCHED, "hold": HELD}
 
 
 @dataclass(frozen=True)
-class Numbered:
+class PlacedLookup:
     """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
 
     step: Lookup
@@ -51,7 +51,7 @@ class Numbered:
     memory: int
 
 
-def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: Path | None = None) -> DataFrame:
+def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int, reports: Path | None = None) -> DataFrame:
     """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
     from pyspark.sql import functions as F
 
@@ -109,30 +109,30 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int, reports: 
     found = several_looked_up(frame, asked, F.col(ROUTE).isNull(), stays, reports)
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
-    return take(found, [way for one in lookups for way in _ways(one)])
+    return leave_by(found, [departure for one in lookups for departure in _departures(one)])
 
 
-def _ways(one: Numbered) -> list[Way]:
-    """The ways on which rows leave at a lookup."""
+def _departures(one: PlacedLookup) -> list[Departure]:
+    """Rows that leave at a lookup."""
     from pyspark.sql import functions as F
 
-    step, ways = one.step, []
+    step, found = one.step, []
     if step.on_null == "quarantine":
         for name in step.keys:
             reason = F.lit(f"{name} is NULL, the key of {step.name}")
-            ways.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
+            found.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
     if not step.leaves:
-        return ways
+        return found
     missed = ~F.col(status_column(one.number))
     asked = [F.col(quoted(name)).cast("string") for name in step.keys]
     keys = F.concat_ws(", ", *[F.coalesce(key, F.lit("NULL")) for key in asked])
     reason = F.concat(F.lit(f"{step.name}: no row for "), keys)
     if step.on_miss != "hold":
-        return [*ways, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
-    ways.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
+        return [*found, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
+    found.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
     if step.then == "redirect":
-        ways.append((missed, F.lit(UNMATCHED), reason))
-    return ways
+        found.append((missed, F.lit(UNMATCHED), reason))
+    return found
 
 
 def _given_up() -> Column:

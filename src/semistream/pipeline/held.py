@@ -9,12 +9,11 @@ when they take too much room, leave too, marked: a lookup that misses them again
 from __future__ import annotations
 
 import math
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,9 @@ from semistream.errors import StateError
 from semistream.lookup.run import make_join
 from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
+from semistream.pipeline.staging import ParquetDraft
 from semistream.stores import MasterStore
+from semistream.warehouse.contract import StagedFile
 
 if TYPE_CHECKING:
     from semistream.pipeline.steps.lookup import Lookup
@@ -95,12 +96,13 @@ class Held:
                 marks.append(np.packbits(leaving))
             if leave or ahead:
                 again = read_granted([segment.path], budget, rows=segment.rows)
-                out, rest = self._split(again, marks, old, now, directory)
-                if out.rows:
-                    files.append(str(out.path))
+                drafts = self._split(again, marks, old, now, directory)
+                if "released" in drafts:
+                    out = drafts["released"].finish()
+                    files.append(out.path)
                     rows += out.rows
-                if rest.rows:
-                    left.append(HeldFile(segment.master, str(rest.path), rest.rows, rest.bytes, rest.oldest))
+                if "held" in drafts:
+                    left.append(new_held_file(segment.master, drafts["held"].finish()))
             else:
                 left.append(segment)
             budget.release("marks on held rows")
@@ -109,20 +111,22 @@ class Held:
 
     def _split(
         self, pieces: Iterable[pa.Table], marks: Iterable[Bits], old: float, now: float, directory: Path
-    ) -> tuple[_Draft, _Draft]:
+    ) -> dict[str, ParquetDraft]:
         """Write down who goes and who stays."""
-        out, rest = _Draft(directory, "released"), _Draft(directory, "held")
+        drafts: dict[str, ParquetDraft] = {}
         for table, mark in zip(pieces, marks, strict=True):
             leaving = np.unpackbits(mark, count=table.num_rows).astype(np.bool_)
             since = np.minimum(table.column(SINCE).to_numpy(), now)
             table = table.set_column(table.column_names.index(SINCE), SINCE, pa.array(since))
             there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
             going = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(since < old))
-            out.write(going.filter(pa.array(leaving)))
-            rest.write(table.filter(pa.array(~leaving)))
-        out.finish()
-        rest.finish()
-        return out, rest
+            for kind, rows in (("released", going.filter(leaving)), ("held", table.filter(~leaving))):
+                if rows.num_rows and kind not in drafts:
+                    path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
+                    drafts[kind] = ParquetDraft(path, rows.schema)
+                if rows.num_rows:
+                    drafts[kind].write(rows)
+        return drafts
 
     def due(self, newest: dict[str, Read], before: dict[str, Read], now: float) -> bool:
         """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
@@ -147,35 +151,6 @@ class Held:
                 result.add(one)
                 size -= one.bytes
         return result
-
-
-class _Draft:
-    """A file of held rows that is being written."""
-
-    def __init__(self, directory: Path, kind: str) -> None:
-        self.path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
-        self.rows = self.bytes = 0
-        self.oldest = math.inf
-        self._file: BinaryIO | None = None
-        self._writer: pq.ParquetWriter | None = None
-
-    def write(self, table: pa.Table) -> None:
-        if table.num_rows == 0:
-            return
-        if self._file is None or self._writer is None:
-            self._file = self.path.open("xb")
-            self._writer = pq.ParquetWriter(self._file, table.schema, write_page_checksum=True)
-        self._writer.write_table(table)
-        self.rows += table.num_rows
-        self.oldest = min(self.oldest, pc.min(table.column(SINCE)).as_py())
-
-    def finish(self) -> None:
-        if self._file is not None and self._writer is not None:
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self.bytes = self._file.tell()
-            self._file.close()
 
 
 class _Arrived:
@@ -267,7 +242,7 @@ def read_pieces(
         raise StateError(f"{path} cannot be read ({error}), and a batch needs it; restore it") from error
 
 
-def new_held_file(master: str, path: str, rows: int, size: int) -> HeldFile:
-    """A file of held rows that a task wrote."""
-    oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(path, 1 << 20, [SINCE]))
-    return HeldFile(master, path, rows, size, float(oldest))
+def new_held_file(master: str, file: StagedFile) -> HeldFile:
+    """A file of rows that wait for a master."""
+    oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(file.path, 1 << 20, [SINCE]))
+    return HeldFile(master, file.path, file.rows, file.bytes, float(oldest))

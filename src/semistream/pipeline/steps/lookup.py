@@ -64,7 +64,6 @@ class Lookup(PipelineLookupSpec, Step):
 
     @property
     def lookups(self) -> tuple[Lookup, ...]:
-        """Itself."""
         return (self,)
 
     def claim(self, seen: SeenKeys | None) -> Claim:
@@ -74,7 +73,6 @@ class Lookup(PipelineLookupSpec, Step):
         return Claim(self.name, store, self.columns, self.algorithm, self.memory, grows=self.on_miss == "infer")
 
     def describe(self, memory: Memory) -> list[str]:
-        """One line."""
         mine = memory[self.name]
         how = f"{mine.algorithm or 'to be chosen'} in {format_bytes(mine.memory_bytes)}"
         return [f"lookup {self.name} on {', '.join(self.keys)}: {how}, misses: {self.on_miss}"]
