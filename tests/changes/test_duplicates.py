@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semistream.budget import Budget
 from semistream.changes import SeenKeys
 from semistream.errors import ArgumentError, SchemaError
 
@@ -84,6 +85,22 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
     assert seen.store.rows == 60_000
     assert not seen.new(pa.table({"sale": range(60_000)})).any()
     assert len(seen.store.versions()) <= 22
+
+
+def test_memory_is_granted(tmp_path: Path) -> None:
+    """Pieces of keys, updates that are folded and new bases take what they need of one budget, and give it back."""
+    seen = SeenKeys(tmp_path / "seen", pa.schema([("sale", pa.string())]))
+    budget = Budget("400KB")
+    for number in range(6):
+        pieces = [
+            pa.table({"sale": [f"{n:040}" for n in range(first, first + 500)]})
+            for first in range(number * 5_000, (number + 1) * 5_000, 500)
+        ]
+        assert seen.add_pieces(pieces, ("app", number), budget) == 5_000
+        assert seen.listed_bytes <= 100_000
+    assert seen.store.rows == 30_000
+    assert 0 < budget.peak <= budget.total
+    assert budget.used == 0
 
 
 BATCHES = st.lists(

@@ -11,7 +11,8 @@ from semistream import MasterStore
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import StepError
 from semistream.pipeline import Step, assign_keys, compute, deduplicate, keep, lookup, select
-from semistream.pipeline.checks import check_steps
+from semistream.pipeline.steps import check_steps
+from semistream.pipeline.steps.spec import OnMiss
 
 SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
 
@@ -31,7 +32,7 @@ def makers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("on_miss", ["hold", "redirect"])
-def test_copies_of_a_row_that_fare_differently(parts: Path, makers: Path, on_miss: str) -> None:
+def test_copies_of_a_row_that_fare_differently(parts: Path, makers: Path, on_miss: OnMiss) -> None:
     """Of two copies one would be loaded and the other set aside, with the whole row: loaded again when it is tried."""
     several = lookup(parts, on="product", columns=["part"])
     with pytest.raises(StepError, match=f"on_miss='{on_miss}' sets whole rows aside, but 'parts' may give several"):

@@ -8,8 +8,8 @@ import pytest
 
 from semistream.errors import ArgumentError, StepError
 from semistream.pipeline import compute, keep
-from semistream.pipeline.checks import check_steps
 from semistream.pipeline.expressions import AGGREGATES, CODE, GENERATORS, WINDOWS, columns_of
+from semistream.pipeline.steps import check_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semistream import MasterStore
+from semistream.budget import Budget
 from semistream.errors import StateError
 from semistream.pipeline import held
 from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
 from semistream.pipeline.steps.lookup import Lookup, lookup
+from semistream.warehouse import StagedFile
 
 COLUMNS = ["sale", "product"]
 MEMORY = 16_000_000
@@ -41,7 +43,7 @@ def segment(
     )
     path = directory / f"{name}.parquet"
     pq.write_table(table, path, write_page_checksum=True)
-    return new_held_file(master, str(path), len(rows), path.stat().st_size)
+    return new_held_file(master, StagedFile(str(path), len(rows), path.stat().st_size))
 
 
 def products(names: list[str]) -> pa.Table:
@@ -70,7 +72,7 @@ class Shelf:
         self.lookup: Lookup = lookup(root / "products", on={"product": "id"}, on_miss="hold", **options)
 
     def release(self, segments: list[HeldFile], before: Read | int | None, now: float = 100.0) -> Released:
-        held = Held(segments, [self.lookup], COLUMNS, MEMORY)
+        held = Held(segments, [self.lookup], COLUMNS, Budget(MEMORY))
         before = Read(self.store.manifest.store_id, before) if isinstance(before, int) else before
         known = {} if before is None else {"products": before}
         return held.release({"products": self.store}, known, now, self.root)
@@ -105,13 +107,16 @@ class TestRelease:
             return among(arrived, table)
 
         monkeypatch.setattr(held._Arrived, "among", measured)
-        found = Held(rows, [shelf.lookup], COLUMNS, 4_000_000).release(
+        budget = Budget(4_000_000)
+        found = Held(rows, [shelf.lookup], COLUMNS, budget).release(
             {"products": store}, {"products": before}, 100.0, shelf.root
         )
         assert released(found) == dict.fromkeys(range(0, 6000, 1000), False)
         assert waiting(found.left) == set(range(6000)) - set(range(0, 6000, 1000))
         assert len(sizes) > 8
         assert max(sizes) <= 2 * 4_000_000 // held.PIECES
+        assert max(sizes) < budget.peak <= budget.total
+        assert budget.used == 0
 
     def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
         rows = segment(shelf.root, "x", [(1, "b")])
@@ -138,7 +143,7 @@ class TestRelease:
         shutil.rmtree(shelf.store.path)
         shelf.store = MasterStore.build(products(["b"]), shelf.store.path, key="id")
         assert before.number == shelf.store.version
-        assert Held(rows, [shelf.lookup], COLUMNS, MEMORY).due(
+        assert Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY)).due(
             {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
         )
         assert released(shelf.release(rows, before)) == {1: False}
@@ -170,11 +175,11 @@ class TestRelease:
             }
         )
         pq.write_table(table, tmp_path / "x.parquet")
-        rows = new_held_file("products", str(tmp_path / "x.parquet"), 2, 10)
+        rows = new_held_file("products", StagedFile(str(tmp_path / "x.parquet"), 2, 10))
         late = store.upsert(
             pa.Table.from_pylist([{"id": "b", "price": 2.0, "valid_from": day[15], "valid_to": None}], history)
         )
-        found = Held([rows], [step], COLUMNS, MEMORY).release(
+        found = Held([rows], [step], COLUMNS, Budget(MEMORY)).release(
             {"products": late}, {"products": Read.of(store)}, 100.0, tmp_path
         )
         assert released(found) == {2: False}
@@ -184,7 +189,7 @@ class TestRelease:
 class TestBounds:
     def test_time_is_up(self, shelf: Shelf) -> None:
         rows = [segment(shelf.root, "x", [(1, "b")], since=100.0), segment(shelf.root, "y", [(2, "b")], since=200.0)]
-        held = Held(rows, [shelf.lookup], COLUMNS, MEMORY)
+        held = Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY))
         version = {"products": Read.of(shelf.store)}
         assert not held.due(version, version, 3600.0)
         assert held.due(version, version, 3800.0)
@@ -218,7 +223,7 @@ class TestBounds:
         rows = segment(shelf.root, "x", [(1, "b")])
         before = Read.of(shelf.store)
         store = shelf.store.upsert(products(["b"]))
-        found = Held([rows], [shelf.lookup], ["sale", "product", "colour"], MEMORY).release(
+        found = Held([rows], [shelf.lookup], ["sale", "product", "colour"], Budget(MEMORY)).release(
             {"products": store}, {"products": before}, 100.0, shelf.root
         )
         assert pq.read_table(found.files[0]).column_names == ["sale", "product", SINCE, EXPIRED]

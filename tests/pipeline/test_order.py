@@ -23,6 +23,7 @@ from semistream.pipeline.memory import Allotment, Claim, divide
 from semistream.pipeline.order import arrange
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
+from semistream.pipeline.steps.spec import OnMiss
 
 MB = 1 << 20
 UNITS = module._UNITS
@@ -111,7 +112,7 @@ class TestOrder:
             assert total(found) == pytest.approx(min(map(total, itertools.permutations(stores))))
 
     def test_cost_never_decides_what_becomes_of_a_row(self, stores: dict[str, Path]) -> None:
-        kinds = ["hold", "drop", "redirect", "fail"]
+        kinds: list[OnMiss] = ["hold", "drop", "redirect", "fail"]
         for order in itertools.permutations(range(4)):
             steps = [lookup(stores[name], on={"x": "id"}, on_miss=kinds[order[n]]) for n, name in enumerate(stores)]
             found = arrange(steps, shares(a=1.0, b=2.0, c=3.0, d=4.0), {})

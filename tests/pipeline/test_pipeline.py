@@ -69,6 +69,9 @@ class TestTheModel:
         model.batch([])
         done = run(shop, spark)  # no file has come
         assert (done.counts["rows_in"], done.counts["released"], done.totals["held"]) == (0, 3, 0)
+        assert 0 < done.driver_bytes <= shop.pipeline().driver_memory
+        told = dict(status_of(shop.pipeline().state, shop.pipeline().name, {}).lines())
+        assert told["driver"].endswith("used for rows that wait, new members and keys")
         model.agrees(shop.warehouse(), done.totals)
 
     def test_retry(self, shop: Shop, spark: SparkSession) -> None:

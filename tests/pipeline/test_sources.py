@@ -9,9 +9,9 @@ import pytest
 
 from semistream.errors import ArgumentError
 from semistream.pipeline import Pipeline, compute, source
-from semistream.pipeline.checks import check_steps
 from semistream.pipeline.file import load
 from semistream.pipeline.sources import FILES, FORMATS
+from semistream.pipeline.steps import check_steps
 from semistream.warehouse.delta_tables import DeltaWarehouse
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ The keys lie in a store, not in memory: what is kept in memory is bounded, howev
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.budget import parse_bytes
+from semistream.budget import Budget, parse_bytes
 from semistream.changes.applying import present
 from semistream.changes.arrays import distinct
 from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
@@ -34,6 +34,7 @@ from semistream.stores.fetching import key_columns
 from semistream.stores.paged.manifest import Manifest
 
 _ROW = "_row"
+_COPIES = 4  # of new keys that are made on their way into the store
 _KEPT_VERSIONS = 20  # for readers that have opened an older one
 
 
@@ -57,6 +58,11 @@ class SeenKeys:
     def key(self) -> tuple[str, ...]:
         """The columns of the key."""
         return self.store.key
+
+    @property
+    def listed_bytes(self) -> int:
+        """What the lists of keys take that updates have changed, and that an open store keeps in memory."""
+        return sum(level.changed.nbytes for level in self.store.delta_levels())
 
     def new(self, batch: pa.Table | pa.RecordBatch, order: str | None = None) -> npt.NDArray[np.bool_]:
         """Which rows are neither in the warehouse nor a repetition within the batch.
@@ -92,8 +98,11 @@ class SeenKeys:
         first[groups[rows[::-1]]] = rows[::-1]  # of several assignments to one place the last stays
         return np.sort(first[first >= 0])
 
-    def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None) -> int:
-        """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing."""
+    def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None, *, budget: Budget | None = None) -> int:
+        """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing.
+
+        The ``budget`` grants what it takes beside ``keys``; by default it is the ``memory`` of this object.
+        """
         check_token(token)
         table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
         columns = key_columns(table, self.store.schema, self.key)
@@ -103,14 +112,18 @@ class SeenKeys:
             new = asked.filter(pa.array(~present(newest, asked)))
             if token is None and not new.num_rows:
                 return newest, 0
-            made = newest.apply(new if new.num_rows else None, properties=token_property(token))
+            with self._room_to_fold(newest, new.nbytes, granted) as roomy:
+                made = roomy.apply(new if new.num_rows else None, properties=token_property(token))
             return made, new.num_rows
 
-        published, added = publish(self.store, change, token)
-        self.store = self._kept_small(published)
+        granted = Budget(self.memory_bytes) if budget is None else budget
+        self.store, added = publish(self.store, change, token)
+        if self.listed_bytes > granted.total // 4:
+            with suppress(ConcurrentWriteError):  # another writer will
+                self.store = _compacted(self.store, granted)
         return added or 0
 
-    def add_pieces(self, pieces: Iterable[pa.Table], token: Token) -> int:
+    def add_pieces(self, pieces: Iterable[pa.Table], token: Token, budget: Budget | None = None) -> int:
         """The same for keys that come in pieces, a version each: the last one says by the ``token`` that all are there.
 
         Whoever does it again after a half finds those that are there, and adds the others.
@@ -119,18 +132,33 @@ class SeenKeys:
             return 0
         added, last = 0, None
         for piece in pieces:
-            added += 0 if last is None else self.add(last)
+            added += 0 if last is None else self.add(last, budget=budget)
             last = piece
-        return added + (0 if last is None else self.add(last, token))
+        return added + (0 if last is None else self.add(last, token, budget=budget))
 
-    def _kept_small(self, store: MasterStore) -> MasterStore:
-        """Updates list their keys in memory; when they take too much of it, they become part of the base."""
-        listed = sum(level.changed.nbytes for level in store.delta_levels() if level.changed is not None)
-        if listed <= self.memory_bytes // 4:
-            return store
+    @contextmanager
+    def _room_to_fold(self, store: MasterStore, new_bytes: int, budget: Budget) -> Iterator[MasterStore]:
+        """The store, with memory for an update of it: one that folds others sorts all that came since the base.
+
+        Where there is not so much, these become part of the base first, which is done in the memory that there is.
+        """
+        part = "an update of keys seen"
+        updates = sum(entry.bytes for entry in store.manifest.segments if entry.role == "delta")
+        if not budget.grant(part, updates + _COPIES * new_bytes):
+            store = _compacted(store, budget)
+            budget.grant(part, _COPIES * new_bytes)  # whoever gives more keys at once has the memory for them
         try:
-            compacted = store.compact(self.memory_bytes)
-        except ConcurrentWriteError:
-            return store.latest()
-        compacted.vacuum(_KEPT_VERSIONS)
-        return compacted
+            yield store
+        finally:
+            budget.release(part)
+
+
+def _compacted(store: MasterStore, budget: Budget) -> MasterStore:
+    part, size = "a new base of keys seen", max(1, budget.free // 2)
+    budget.require(part, size)
+    try:
+        compacted = store.compact(size)
+    finally:
+        budget.release(part)
+    compacted.vacuum(_KEPT_VERSIONS)
+    return compacted

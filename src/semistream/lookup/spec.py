@@ -1,9 +1,9 @@
 """What a user asks of one lookup: one value, checked here on its own and nowhere else.
 
 `LookupSpec` has what every lookup is asked; an engine adds what only it can do in a subclass (`JoinSpec` for the
-embedded one, `semistream.spark.spec.EnrichSpec`). The functions that users call get their arguments from the class
-(`asks`), so an option is declared once: its name, its choices (a ``Literal``), its default. `semistream.lookup.bind`
-checks what was asked against a stream and a master.
+embedded one, `semistream.spark.spec.EnrichSpec`, `semistream.pipeline.steps.spec.PipelineLookupSpec`). The functions
+that users call get their arguments from the class (`asks`), so an option is declared once: its name, its choices (a
+``Literal``), its default. `semistream.lookup.bind` checks what was asked against a stream and a master.
 
 >>> LookupSpec(on="id", columns=["price"]).columns
 ('price',)
@@ -15,7 +15,19 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import pyarrow as pa
 
@@ -41,6 +53,8 @@ First = TypeVar("First")
 Store = TypeVar("Store")
 Spec = TypeVar("Spec")
 Result = TypeVar("Result")
+OtherSpec = TypeVar("OtherSpec", bound="LookupSpec")
+Spec_co = TypeVar("Spec_co", covariant=True)
 
 
 def key_mapping(on: object) -> dict[str, str]:
@@ -65,10 +79,10 @@ class LookupSpec:
     """One lookup, as it is asked for; see `semistream.join` for what the options mean."""
 
     on: On
+    columns: Sequence[str] | None = None
     how: How = "left"
     memory: int | str = "256MB"
     algorithm: str = "auto"
-    columns: Sequence[str] | None = None
     suffix: str | None = None
     defaults: Mapping[str, Any] | None = None
     as_of: str | None = None
@@ -128,7 +142,13 @@ class LookupSpec:
 
     def alone(self) -> "LookupSpec":
         """Without what an engine adds."""
-        return LookupSpec(**{item.name: getattr(self, item.name) for item in fields(LookupSpec)})
+        return self.copy_to(LookupSpec)
+
+    def copy_to(self, kind: type[OtherSpec], **changes: Any) -> OtherSpec:
+        """The same lookup as another engine asks it: all options that both have are copied, but for the ``changes``."""
+        own = {item.name for item in fields(self)}
+        shared = {item.name: getattr(self, item.name) for item in fields(kind) if item.init and item.name in own}
+        return kind(**shared | changes)
 
     def as_json(self) -> dict[str, Any]:
         """For `json`; default values that it does not know keep their types."""
@@ -177,26 +197,36 @@ class JoinSpec(LookupSpec):
         return {}
 
 
-def asks(
-    spec: Callable[P, Spec],
-) -> Callable[[Callable[[First, Store, Spec], Result]], Callable[Concatenate[First, Store, P], Result]]:
-    """A function of a stream, a store and a spec, as users call it: with the spec's fields as named arguments."""
+class _Asking(Protocol[P, Spec_co]):
+    """Gives a function the fields of a spec as arguments, in place of its last one."""
 
-    def decorate(function: Callable[[First, Store, Spec], Result]) -> Callable[Concatenate[First, Store, P], Result]:
-        own = inspect.signature(function)
-        first, store, _ = own.parameters.values()
+    @overload
+    def __call__(self, function: Callable[[Store, Spec_co], Result], /) -> Callable[Concatenate[Store, P], Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[First, Store, Spec_co], Result], /
+    ) -> Callable[Concatenate[First, Store, P], Result]: ...
+
+
+def asks(spec: Callable[P, Spec]) -> _Asking[P, Spec]:
+    """A function of (a stream,) a store and a spec, as users call it: with the spec's fields as named arguments."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        shown = inspect.signature(function)
+        *own, _ = shown.parameters.values()
         options = inspect.signature(spec).parameters
-        signature = own.replace(parameters=[first, store, *options.values()])
+        signature = shown.replace(parameters=[*own, *options.values()])
 
         @functools.wraps(function)
-        def call(*given: Any, **named: Any) -> Result:
+        def call(*given: Any, **named: Any) -> Any:
             for name in named:
                 if name not in signature.parameters:
                     said = f"{function.__name__} has no argument {name!r}{meant(name, options)}"
                     raise ArgumentError(f"{said}; it has {', '.join(signature.parameters)}")
             bound = signature.bind(*given, **named).arguments
-            stream, master = bound.pop(first.name), bound.pop(store.name)
-            return function(stream, master, spec(**bound))  # type: ignore[call-arg] # `bind` has seen to it
+            values = [bound.pop(one.name) for one in own]
+            return function(*values, spec(**bound))  # type: ignore[call-arg] # `bind` has seen to it
 
         call.__signature__ = signature  # type: ignore[attr-defined] # what help() and editors show
         return call

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semistream.budget import Budget
 from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
 from semistream.pipeline import columns as names
-from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, HeldFile, Read
+from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
-from semistream.pipeline.held import PIECES, Held, Released, new_held_file, read_pieces
+from semistream.pipeline.held import Held, Released, new_held_file, read_granted
 from semistream.pipeline.layout import Layout, Schemas
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import Masters, find_newest
@@ -81,6 +82,7 @@ class Batches:
         self.seen = seen
         self.clock = clock
         self._stores: dict[str, MasterStore] = {}
+        self._budget = self._new_budget()
         self._mirrored: dict[str, Read] = {}  # dimensions as they were when it was checked that their tables can follow
 
     def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
@@ -94,6 +96,7 @@ class Batches:
             decision = self._decide(frame, batch, self.clock(), again, share)
             self._check_possible(decision)
             self.ledger.decide(batch.kind, batch.number, decision)
+            self._budget = self._new_budget()
             if not self.carry_out(decision):
                 self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
                 raise StaleWriterError(
@@ -108,7 +111,13 @@ class Batches:
     def held(self, last: Decision | None) -> Held:
         """The rows that wait, as the last decision left them."""
         layout = self.layout
-        return Held(last.held if last else (), layout.lookups, layout.carried, layout.driver_memory)
+        return Held(last.held if last else (), layout.lookups, layout.carried, self._budget)
+
+    def _new_budget(self) -> Budget:
+        """For all that this driver reads from one decision to the next: rows that wait, members, keys."""
+        budget = Budget(self.layout.driver_memory)
+        budget.require("lists of keys seen", 0 if self.seen is None else self.seen.listed_bytes)
+        return budget
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
@@ -137,15 +146,15 @@ class Batches:
         dimensions: dict[str, int] = {}
         if UNRESOLVED in staged.files:
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{FACT}"
-            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix)
+            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix, self._budget)
             facts += more
         segments = list(released.left)
         for route, files in staged.files.items():
             if route.startswith(f"{names.HELD}:"):
                 master = route.partition(":")[2]
-                segments += [new_held_file(master, *self._keep(file)) for file in files]
-        segments = [self._kept_file(segment) for segment in segments]
-        seen = tuple(self._keep(file)[0] for file in staged.files.get(KEYS, []))
+                segments += [new_held_file(master, file) for file in files]
+        segments = [replace(segment, path=self._keep(segment.path)) for segment in segments]
+        seen = tuple(self._keep(file.path) for file in staged.files.get(KEYS, []))
         writes = self._writes(facts, staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
@@ -164,6 +173,7 @@ class Batches:
             decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
             stores={name: one.store for name, one in pinned.items()},
+            driver_bytes=self._budget.peak,
         )
 
     def _check_possible(self, decision: Decision) -> None:
@@ -254,7 +264,12 @@ class Batches:
         }
         emptied = {"retried": layout.unmatched_table, "reconciled": layout.shed_table}.get(again)
         return tuple(
-            Write(table, tuple(_relative(files[table])), schema, "replace" if table == emptied else "append")
+            Write(
+                table,
+                tuple(replace(file, path=Path(file.path).name) for file in files[table]),
+                schema,
+                "replace" if table == emptied else "append",
+            )
             for table, schema in self.schemas.tables.items()
         )
 
@@ -262,21 +277,16 @@ class Batches:
         known = before.totals if before else {}
         totals = {name: known.get(name, 0) + counts[name] for name in COUNTS}
         # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
-        totals["held"] = known.get("held", 0) + counts["held"] - counts["released"]
-        totals["unmatched"] = known.get("unmatched", 0) + counts["unmatched"] - counts["retried"]
-        totals["shed"] = known.get("shed", 0) + counts["shed"] - counts["reconciled"]
+        for waits, again in (("held", "released"), ("unmatched", "retried"), ("shed", "reconciled")):
+            totals[waits] -= counts[again]
         return totals
 
-    def _keep(self, file: StagedFile) -> tuple[str, int, int]:
+    def _keep(self, path: str) -> str:
         """Move a file out of the staging directory, into one that outlives the batch."""
-        target = self.ledger.root / "held" / Path(file.path).name
-        if Path(file.path) != target:
-            Path(file.path).replace(target)
-        return str(target), file.rows, file.bytes
-
-    def _kept_file(self, segment: HeldFile) -> HeldFile:
-        path, _, _ = self._keep(StagedFile(segment.path, segment.rows, segment.bytes))
-        return replace(segment, path=path)
+        target = self.ledger.root / "held" / Path(path).name
+        if Path(path) != target:
+            Path(path).replace(target)
+        return str(target)
 
     # -- carry out ---------------------------------------------------------------------------------------------------
 
@@ -290,10 +300,9 @@ class Batches:
         new = self.warehouse.commit(decision.writes)
         reach("after_commit")
         if self.seen is not None and decision.seen:
-            most = self.layout.driver_memory // PIECES
-            keys = (piece for path in decision.seen for piece in read_pieces(path, most))
-            # With the query: the numbers of another one begin again.
-            self.seen.add_pieces(keys, (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch))
+            token = (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch)  # each query counts anew
+            self.seen.add_pieces(read_granted(decision.seen, self._budget), token, self._budget)
+            self._budget.resize("lists of keys seen", self.seen.listed_bytes)
         reach("after_keys")
         self._sweep(decision)
         return new
@@ -331,7 +340,3 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
             f"rows that came and rows that are accounted for differ: {counts}; nothing of this batch was written"
         )
     return counts
-
-
-def _relative(files: list[StagedFile]) -> list[StagedFile]:
-    return [StagedFile(Path(file.path).name, file.rows, file.bytes) for file in files]

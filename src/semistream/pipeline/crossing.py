@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from semistream.pipeline.columns import (
     status_column,
     time_column,
 )
-from semistream.pipeline.ways import Way, take
+from semistream.pipeline.routes import Departure, leave_by
 from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
 from semistream.spark.lookups import CrossingLookup, look_up_all
@@ -41,7 +41,7 @@ _ROUTES = {"drop": DROPPED, "fail": FAILED, "redirect": UNMATCHED, "hold": HELD}
 
 
 @dataclass(frozen=True)
-class Numbered:
+class PlacedLookup:
     """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
 
     step: Lookup
@@ -51,7 +51,7 @@ class Numbered:
     memory: int
 
 
-def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFrame:
+def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> DataFrame:
     """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
     from pyspark.sql import functions as F
 
@@ -63,12 +63,10 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
     beside: dict[str, str] = {}
     for one in lookups:
         step = one.step
-        columns = dict(zip(asked_columns(one.number, len(step.on)), step.on, strict=True))
-        on = dict(zip(columns, step.on.values(), strict=True))
-        more: dict[str, Any] = {}
+        columns = dict(zip(asked_columns(one.number, len(step.keys)), step.keys, strict=True))
+        on = dict(zip(columns, step.keys.values(), strict=True))
         if step.as_of is not None:
             columns[time_column(one.number)] = step.as_of
-            more = {"as_of": time_column(one.number), "valid_from": step.valid_from, "valid_to": step.valid_to}
         foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
         if foreign:
             raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
@@ -76,22 +74,20 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
         prepared = prepare(
             replace(about, schema=stream, foreign={}),
             one.store,
-            EnrichSpec(
+            step.copy_to(
+                EnrichSpec,
                 on=on,
-                columns=step.columns,
-                defaults=step.defaults,
+                as_of=None if step.as_of is None else time_column(one.number),
                 memory=one.memory,
-                algorithm=step.algorithm,
                 master_version=one.version,
-                multiple=step.multiple,
                 transport="keys",
-                allow_empty=True,
                 tasks_per_host=tasks,
-                **more,
+                on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair
+                min_match_rate=0.0,
             ),
         )
         plan = prepared.plan
-        given = tuple(step.rename.get(name, name) for name in plan.names)
+        given = tuple(step.new_name(name) for name in plan.names)
         there = [name for name in given if name in kinds]
         if there:
             raise SchemaError(f"{step.name}: there is a column {there[0]!r} already; give the new one another name")
@@ -113,30 +109,30 @@ def look_up(frame: DataFrame, lookups: Sequence[Numbered], tasks: int) -> DataFr
     found = look_up_all(frame, asked, F.col(ROUTE).isNull(), stays, carrier_column(lookups[0].number))
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
-    return take(found, [way for one in lookups for way in _ways(one)])
+    return leave_by(found, [departure for one in lookups for departure in _departures(one)])
 
 
-def _ways(one: Numbered) -> list[Way]:
-    """The ways on which rows leave at a lookup."""
+def _departures(one: PlacedLookup) -> list[Departure]:
+    """Rows that leave at a lookup."""
     from pyspark.sql import functions as F
 
-    step, ways = one.step, []
+    step, found = one.step, []
     if step.on_null == "quarantine":
-        for name in step.on:
+        for name in step.keys:
             reason = F.lit(f"{name} is NULL, the key of {step.name}")
-            ways.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
+            found.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
     if not step.leaves:
-        return ways
+        return found
     missed = ~F.col(status_column(one.number))
-    asked = [F.col(quoted(name)).cast("string") for name in step.on]
+    asked = [F.col(quoted(name)).cast("string") for name in step.keys]
     keys = F.concat_ws(", ", *[F.coalesce(key, F.lit("NULL")) for key in asked])
     reason = F.concat(F.lit(f"{step.name}: no row for "), keys)
     if step.on_miss != "hold":
-        return [*ways, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
-    ways.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
+        return [*found, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
+    found.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
     if step.then == "redirect":
-        ways.append((missed, F.lit(UNMATCHED), reason))
-    return ways
+        found.append((missed, F.lit(UNMATCHED), reason))
+    return found
 
 
 def _given_up() -> Column:

@@ -57,6 +57,7 @@ class Decision:
     sequence: int = 0  # of all decisions, whatever their kind
     stores: dict[str, str] = field(default_factory=dict)  # the id of each master's store
     started_at: float | None = None
+    driver_bytes: int = 0  # that the driver took at most since the decision before: rows that wait, members, keys
 
     @property
     def began(self) -> float:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.budget import Budget
 from semistream.dimensions.dimension import Dimension
 from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import columns as names
-from semistream.pipeline.held import PIECES, read_pieces
+from semistream.pipeline.held import COPIES, read_granted
 from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
@@ -38,40 +39,35 @@ class Mirrored:
 
 
 def resolve(
-    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str
+    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Fill the surrogate keys of rows whose members were missing; the members are made first.
 
     The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
-    dimension's table that they need.
+    dimension's table that they need. Rows are read in pieces, and what is kept of them takes grants of the ``budget``.
     """
-    most = layout.driver_memory // PIECES
+    paths = [file.path for file in files]
     made: list[_Members] = []
     versions: dict[str, int] = {}
     for number, step in layout.numbered:
         if step.on_miss != "infer":
             continue
-        asked = names.asked_columns(number, len(step.on))
-        keys = list(step.on.values())
-        status = names.status_column(number)
-        missing = [
-            _distinct(_missing(table, status, asked).rename_columns(keys))
-            for file in files
-            for table in read_pieces(file.path, most, [status, *asked])
-        ]
         dimension = Dimension.open(step.store)
-        given = dimension.assign(_distinct(pa.concat_tables(missing)))
-        surrogate = dimension.shape.surrogate
-        key = step.rename.get(surrogate, surrogate)
-        columns = [name for name, taken in schemas.taken.items() if taken == key]  # select may take it twice, or not
-        unknown = -1 if step.unknown_key is None else step.unknown_key
-        made.append(_Members(given.select([*keys, surrogate]), asked, status, columns, unknown))
-        for one in layout.dimensions:
-            if one.store == step.store:
-                versions[one.table] = dimension.store.version
+        surrogate = step.new_name(dimension.shape.surrogate)
+        members = _Members(
+            dimension,
+            keys=list(step.keys.values()),
+            asked=names.asked_columns(number, len(step.keys)),
+            status=names.status_column(number),
+            columns=[name for name, taken in schemas.taken.items() if taken == surrogate],  # once, several times, never
+            unknown=-1 if step.unknown_key is None else step.unknown_key,
+        )
+        members.make(paths, budget)
+        made.append(members)
+        versions |= {one.table: dimension.store.version for one in layout.dimensions if one.store == step.store}
     facts = schemas.tables[layout.table]
     finished = []
-    for table in (table for file in files for table in read_pieces(file.path, most)):
+    for table in read_granted(paths, budget):
         for members in made:
             table = members.fill(table)
         done = stage(place, table.select(facts.names), facts, prefix)
@@ -83,32 +79,47 @@ def _distinct(keys: pa.Table) -> pa.Table:
     return keys.group_by(keys.column_names, use_threads=False).aggregate([])
 
 
-def _missing(table: pa.Table, status: str, asked: list[str]) -> pa.Table:
-    """The keys of rows that missed; a key with a NULL in it is nobody's."""
-    chosen = pc.invert(table.column(status))
-    for name in asked:
-        chosen = pc.and_(chosen, pc.is_valid(table.column(name)))
-    return table.select(asked).filter(chosen)
-
-
 @dataclass(frozen=True)
 class _Members:
-    """Members of one dimension that were made or found, for the rows that missed them."""
+    """Members of one dimension, for the rows that missed them."""
 
-    keys: pa.Table  # the members' keys, and as the last column their surrogate keys
+    dimension: Dimension
+    keys: list[str]  # the columns of the dimension's key
     asked: list[str]  # the columns with the keys that a row asked for
     status: str  # the column that tells whether it had matched
     columns: list[str]  # the columns to be filled
     unknown: int
 
+    def make(self, paths: list[str], budget: Budget) -> None:
+        """Make those that are missing, whenever their keys take a quarter of the budget; often that is once."""
+        part = "keys of new members"
+        waiting: list[pa.Table] = []
+        for table in read_granted(paths, budget, [self.status, *self.asked]):
+            missing = self._missing(table)
+            size = COPIES * missing.nbytes
+            if waiting and budget.parts[part] + size > budget.total // 4:
+                self.dimension.assign(_distinct(pa.concat_tables(waiting)))
+                waiting = []
+                budget.release(part)
+            budget.require(part, size)
+            waiting.append(missing)
+        self.dimension.assign(_distinct(pa.concat_tables(waiting)))
+        budget.release(part)
+
+    def _missing(self, table: pa.Table) -> pa.Table:
+        """The distinct keys of rows that missed; a key with a NULL in it is nobody's."""
+        chosen = pc.invert(table.column(self.status))
+        for name in self.asked:
+            chosen = pc.and_(chosen, pc.is_valid(table.column(name)))
+        return _distinct(table.select(self.asked).filter(chosen).rename_columns(self.keys))
+
     def fill(self, table: pa.Table) -> pa.Table:
-        """The table with the columns filled where the row had missed."""
-        *keys, _ = self.keys.column_names
-        members = self.keys.rename_columns([*keys, _NEW])
-        joined = table.join(members, keys=self.asked, right_keys=keys, join_type="left outer")
+        """The table with the columns filled where the row had missed; all members are there by now."""
+        found = self.dimension.assign(self._missing(table)).rename_columns([*self.keys, _NEW])
+        joined = table.join(found, keys=self.asked, right_keys=self.keys, join_type="left outer")
         for column in self.columns:
-            found = pc.cast(pc.fill_null(joined.column(_NEW), self.unknown), table.schema.field(column).type)
-            values = pc.if_else(joined.column(self.status), joined.column(column), found)
+            numbers = pc.cast(pc.fill_null(joined.column(_NEW), self.unknown), table.schema.field(column).type)
+            values = pc.if_else(joined.column(self.status), joined.column(column), numbers)
             joined = joined.set_column(joined.schema.get_field_index(column), column, values)
         return joined.select(table.column_names)
 

@@ -9,12 +9,11 @@ when they take too much room, leave too, marked: a lookup that misses them again
 from __future__ import annotations
 
 import math
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,9 @@ from semistream.errors import StateError
 from semistream.lookup.run import make_join
 from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
+from semistream.pipeline.staging import ParquetDraft
 from semistream.stores import MasterStore
+from semistream.warehouse.contract import StagedFile
 
 if TYPE_CHECKING:
     from semistream.pipeline.steps.lookup import Lookup
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _ROW = "_held_row"
 _ROWS = 1024  # that are read from a file at once, at most: in memory they may be more than on the disk
 PIECES = 16  # a piece of rows takes such a part of the memory
-_COPIES = 4  # of a piece that are made while it is looked at
+COPIES = 4  # of a piece that are made while it is used
 Flags = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 
@@ -53,13 +54,13 @@ class Held:
     """The held rows of a pipeline, as the last decision left them."""
 
     def __init__(
-        self, segments: Iterable[HeldFile], lookups: Iterable[Lookup], columns: list[str], memory: int
+        self, segments: Iterable[HeldFile], lookups: Iterable[Lookup], columns: list[str], budget: Budget
     ) -> None:
-        """``columns`` go through the pipeline again; ``memory`` is for all that is read at once."""
+        """``columns`` go through the pipeline again; all that is read at once takes grants of the ``budget``."""
         self.segments = tuple(segments)
         self._lookups = {lookup.name: lookup for lookup in lookups if lookup.on_miss == "hold"}
         self._columns = columns
-        self._memory = memory
+        self._budget = budget
 
     def release(self, stores: dict[str, MasterStore], before: dict[str, Read], now: float, directory: Path) -> Released:
         """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
@@ -71,9 +72,7 @@ class Held:
         left: list[HeldFile] = []
         rows = 0
         crowded = self._crowded_out()
-        budget = Budget(self._memory)
-        piece = budget.total // PIECES
-        budget.require("a piece of held rows", _COPIES * piece)
+        budget = self._budget
         for segment in self.segments:
             lookup = self._lookups.get(segment.master)
             if lookup is None:
@@ -87,42 +86,47 @@ class Held:
                 left.append(segment)
                 continue
             budget.require("marks on held rows", segment.rows // 8)
-            arrived = _Arrived(lookup, store, known, budget.free)
+            arrived = _Arrived(lookup, store, known, budget)
             marks: list[Bits] = []  # on those that leave, piece by piece
             leave = ahead = False
-            for table in read_pieces(segment.path, piece, rows=segment.rows):  # all columns: damage is found early
+            for table in read_granted([segment.path], budget, rows=segment.rows):  # all columns: damage is found early
                 since = table.column(SINCE).to_numpy()
                 leaving = (since < old) | arrived.among(table)
                 leave, ahead = leave or bool(leaving.any()), ahead or bool((since > now).any())
                 marks.append(np.packbits(leaving))
             if leave or ahead:
-                out, rest = self._split(read_pieces(segment.path, piece, rows=segment.rows), marks, old, now, directory)
-                if out.rows:
-                    files.append(str(out.path))
+                again = read_granted([segment.path], budget, rows=segment.rows)
+                drafts = self._split(again, marks, old, now, directory)
+                if "released" in drafts:
+                    out = drafts["released"].finish()
+                    files.append(out.path)
                     rows += out.rows
-                if rest.rows:
-                    left.append(HeldFile(segment.master, str(rest.path), rest.rows, rest.bytes, rest.oldest))
+                if "held" in drafts:
+                    left.append(new_held_file(segment.master, drafts["held"].finish()))
             else:
                 left.append(segment)
             budget.release("marks on held rows")
+            budget.release("keys that changed")
         return Released(tuple(files), rows, tuple(left))
 
     def _split(
         self, pieces: Iterable[pa.Table], marks: Iterable[Bits], old: float, now: float, directory: Path
-    ) -> tuple[_Draft, _Draft]:
+    ) -> dict[str, ParquetDraft]:
         """Write down who goes and who stays."""
-        out, rest = _Draft(directory, "released"), _Draft(directory, "held")
+        drafts: dict[str, ParquetDraft] = {}
         for table, mark in zip(pieces, marks, strict=True):
             leaving = np.unpackbits(mark, count=table.num_rows).astype(np.bool_)
             since = np.minimum(table.column(SINCE).to_numpy(), now)
             table = table.set_column(table.column_names.index(SINCE), SINCE, pa.array(since))
             there = [name for name in self._columns if name in table.column_names]  # a new column is NULL
             going = table.select([*there, SINCE]).append_column(EXPIRED, pa.array(since < old))
-            out.write(going.filter(pa.array(leaving)))
-            rest.write(table.filter(pa.array(~leaving)))
-        out.finish()
-        rest.finish()
-        return out, rest
+            for kind, rows in (("released", going.filter(leaving)), ("held", table.filter(~leaving))):
+                if rows.num_rows and kind not in drafts:
+                    path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
+                    drafts[kind] = ParquetDraft(path, rows.schema)
+                if rows.num_rows:
+                    drafts[kind].write(rows)
+        return drafts
 
     def due(self, newest: dict[str, Read], before: dict[str, Read], now: float) -> bool:
         """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
@@ -142,40 +146,11 @@ class Held:
             mine = sorted((one for one in self.segments if one.master == name), key=lambda one: one.oldest)
             size = sum(one.bytes for one in mine)
             for one in mine:
-                if size <= lookup.hold_bytes:
+                if size <= lookup.hold_most:
                     break
                 result.add(one)
                 size -= one.bytes
         return result
-
-
-class _Draft:
-    """A file of held rows that is being written."""
-
-    def __init__(self, directory: Path, kind: str) -> None:
-        self.path = directory / f"{kind}-{uuid.uuid4().hex[:12]}.parquet"
-        self.rows = self.bytes = 0
-        self.oldest = math.inf
-        self._file: BinaryIO | None = None
-        self._writer: pq.ParquetWriter | None = None
-
-    def write(self, table: pa.Table) -> None:
-        if table.num_rows == 0:
-            return
-        if self._file is None or self._writer is None:
-            self._file = self.path.open("xb")
-            self._writer = pq.ParquetWriter(self._file, table.schema, write_page_checksum=True)
-        self._writer.write_table(table)
-        self.rows += table.num_rows
-        self.oldest = min(self.oldest, pc.min(table.column(SINCE)).as_py())
-
-    def finish(self) -> None:
-        if self._file is not None and self._writer is not None:
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self.bytes = self._file.tell()
-            self._file.close()
 
 
 class _Arrived:
@@ -184,20 +159,22 @@ class _Arrived:
     Of a store that was removed and built again, every key may have changed.
     """
 
-    def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, memory: int) -> None:
-        self._lookup, self._store, self._memory = lookup, store, memory
+    def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
+        self._lookup, self._store, self._budget = lookup, store, budget
         self._nothing_new = store.rows == 0 or Read.of(store) == before
         same = before is not None and before.store == store.manifest.store_id
         self._changed = store.changed_since(before.number) if before is not None and same else None
+        if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
+            self._changed = None  # too many to keep: every row is looked up
 
     def among(self, table: pa.Table) -> Flags:
         """Which of these rows they are."""
         lookup, store = self._lookup, self._store
-        names = [held_key(part) for part in range(len(lookup.on))]
+        names = [held_key(part) for part in range(len(lookup.keys))]
         found = np.zeros(table.num_rows, np.bool_)
         if self._nothing_new:
             return found
-        on = dict(zip(names, lookup.on.values(), strict=True))
+        on = dict(zip(names, lookup.keys.values(), strict=True))
         ordered = store.codec.stream_columns(on)
         codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
         candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
@@ -206,15 +183,36 @@ class _Arrived:
         wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
         asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         asked = asked.filter(pa.array(candidates)).combine_chunks()
-        more: dict[str, Any] = (
-            {}
-            if lookup.as_of is None
-            else {"as_of": HELD_TIME, "valid_from": lookup.valid_from, "valid_to": lookup.valid_to}
+        join = make_join(
+            asked.schema,
+            store,
+            on=on,
+            how="semi",
+            memory=self._budget.free,
+            as_of=None if lookup.as_of is None else HELD_TIME,
+            valid_from=lookup.valid_from,
+            valid_to=lookup.valid_to,
         )
-        join = make_join(asked.schema, store, on=on, how="semi", memory=self._memory, **more)
         for batch in join.join(asked.to_batches()):
             found[batch.column(_ROW).to_numpy()] = True
+        self._budget.require("a lookup of held rows", join.stats.peak_bytes)
+        self._budget.release("a lookup of held rows")
         return found
+
+
+def read_granted(
+    paths: Iterable[str], budget: Budget, columns: list[str] | None = None, rows: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of files in pieces, each granted by the budget, with the copies that are made while it is used."""
+    part = "a piece of rows"
+    try:
+        for path in paths:
+            for table in read_pieces(path, budget.total // PIECES, columns, rows):
+                budget.release(part)
+                budget.require(part, COPIES * table.nbytes)
+                yield table
+    finally:
+        budget.release(part)
 
 
 def read_pieces(
@@ -244,7 +242,7 @@ def read_pieces(
         raise StateError(f"{path} cannot be read ({error}), and a batch needs it; restore it") from error
 
 
-def new_held_file(master: str, path: str, rows: int, size: int) -> HeldFile:
-    """A file of held rows that a task wrote."""
-    oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(path, 1 << 20, [SINCE]))
-    return HeldFile(master, path, rows, size, float(oldest))
+def new_held_file(master: str, file: StagedFile) -> HeldFile:
+    """A file of rows that wait for a master."""
+    oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(file.path, 1 << 20, [SINCE]))
+    return HeldFile(master, file.path, file.rows, file.bytes, float(oldest))

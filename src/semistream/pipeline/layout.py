@@ -10,15 +10,14 @@ import pyarrow as pa
 
 from semistream.errors import SchemaError
 from semistream.pipeline import columns as names
-from semistream.pipeline.crossing import Numbered, look_up
+from semistream.pipeline.crossing import PlacedLookup, look_up
 from semistream.pipeline.dimensions import Mirrored
-from semistream.pipeline.limits import beyond
 from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.relief import Relief
+from semistream.pipeline.routes import beyond, mark_bad, mark_shed, mark_unfit
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
-from semistream.pipeline.ways import mark_bad, mark_shed, mark_unfit
 from semistream.spark.frames import quoted
 from semistream.warehouse.contract import Limits
 
@@ -122,11 +121,11 @@ class Layout:
         kept = self._kept(taken)
         unfit = beyond(frame.schema, [name for name in self.original if name in kept], self.limits)
         frame = mark_shed(mark_bad(frame, self.original, self.required, unfit))
-        side_by_side: list[Numbered] = []
+        side_by_side: list[PlacedLookup] = []
         for number, step in enumerate(self.steps):
             for one in step.lookups:
                 store, memory = masters.stores.get(one.name, one.store), self.memory[one.name].memory_bytes
-                side_by_side.append(Numbered(one, number, store, masters.versions[one.name], memory))
+                side_by_side.append(PlacedLookup(one, number, store, masters.versions[one.name], memory))
             if not step.lookups:
                 frame = look_up(frame, side_by_side, self.tasks)
                 side_by_side = []
@@ -137,7 +136,7 @@ class Layout:
     def _kept(self, taken: Iterable[str]) -> set[str]:
         """Columns that some table of the warehouse gets, those of members that are made among them."""
         aside = self.original if self.redirects or self.relief is not None else []
-        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.on]
+        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.keys]
         return {*taken, *aside, *members}
 
 

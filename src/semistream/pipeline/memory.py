@@ -29,9 +29,9 @@ class Claim:
 
     name: str
     store: MasterStore
-    columns: tuple[str, ...] | None
+    columns: Sequence[str] | None
     algorithm: str = "auto"
-    memory: str | None = None
+    memory: int | str | None = None
     grows: bool = False  # by the pipeline's own work: it will need more than it does now
 
     def seconds(self, memory_bytes: int, tasks: int) -> tuple[float, str]:

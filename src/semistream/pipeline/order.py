@@ -38,14 +38,14 @@ def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float])
 
 def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
     """Does a lookup use columns that others of this run add?"""
-    wanted = {*step.on, *([step.as_of] if step.as_of else [])}
+    wanted = set(step.asks)
     for one in before:
         try:
             store = MasterStore.open(one.store)
         except SemistreamError:
             return True
         names = one.columns if one.columns is not None else store.schema.names
-        if wanted & {one.rename.get(name, name) for name in names}:
+        if wanted & {one.new_name(name) for name in names}:
             return True
     return False
 

@@ -15,23 +15,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, StateError, local_path
+from semistream.errors import ArgumentError, SchemaError, StateError, local_path
 from semistream.pipeline.batch import BATCHES
-from semistream.pipeline.checks import check_required, check_steps
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import Ledger, check_state
 from semistream.pipeline.memory import Memory, divide
 from semistream.pipeline.order import arrange
 from semistream.pipeline.relief import MOST_SECONDS, Relief
-from semistream.pipeline.running import Running, Told, set_up
+from semistream.pipeline.running import OnDecision, Running, set_up
 from semistream.pipeline.sources import Source, check_names
+from semistream.pipeline.steps import check_steps
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.times import seconds_of
+from semistream.pipeline.steps.spec import seconds_of
 from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
@@ -172,7 +173,11 @@ class Pipeline:
             if self.shed is not None:
                 self.shed.widened(columns)
         check_steps(self.steps, columns)
-        check_required(self.required, columns)
+        there = self.required if columns is None else columns.names
+        unknown = [name for name in self.required if name not in there]
+        if unknown:
+            said = f"the source has no column {unknown[0]!r}; it has {there}"
+            raise SchemaError(f"required={list(self.required)}: {said}")
         self._check_tables()
 
     def check(self) -> list[str]:
@@ -194,7 +199,7 @@ class Pipeline:
         *,
         once: bool = False,
         replaces: str | None = None,
-        told: Told | None = None,
+        told: OnDecision | None = None,
     ) -> Running:
         """Start the stream; returns at once. ``once`` loads what is there and ends."""
         self.validate()
@@ -216,7 +221,7 @@ class Pipeline:
         *,
         once: bool = False,
         replaces: str | None = None,
-        told: Told | None = None,
+        told: OnDecision | None = None,
     ) -> Decision | None:
         """Start the stream and wait until it ends, or for ever; the last decision."""
         running = self.start(spark, once=once, replaces=replaces, told=told)
@@ -240,26 +245,27 @@ class Pipeline:
         Its rows come again, from where they came: Spark's next run, the held rows, or the table they wait in.
         ``batch`` is the number that the decision must have.
         """
+        with self._ledger() as ledger:
+            return undo(ledger, self.sink, self.checkpoint, batch)
+
+    @contextmanager
+    def _ledger(self) -> Iterator[Ledger]:
         ledger = Ledger(self.state, self.name)
         ledger.open()
         try:
-            return undo(ledger, self.sink, self.checkpoint, batch)
+            yield ledger
         finally:
             ledger.close()
 
     def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
         self.validate()
-        ledger = Ledger(self.state, self.name)
-        ledger.open()
-        try:
+        with self._ledger() as ledger:
             if not (self.checkpoint / "metadata").exists():
                 raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
             self._check_checkpoint(ledger, None)
             running = set_up(self, ledger, spark or self._session(), once=True)
             running.recover()
             return work(running)
-        finally:
-            ledger.close()
 
     def _check_checkpoint(self, ledger: Ledger, replaces: str | None) -> None:
         if (self.checkpoint / "metadata").exists():

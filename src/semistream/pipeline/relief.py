@@ -63,7 +63,7 @@ class Relief:
     def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> Relief:
         """For a pipeline with so much memory."""
         there = set(source)  # what is found or computed on the way is not known yet
-        lookups = [one for step in steps for one in step.lookups if set(one.on) <= there]
+        lookups = [one for step in steps for one in step.lookups if set(one.keys) <= there]
         return Relief(shed, tuple(lookups) if shed.kind.needs_counts else (), memory_of(shed, memory_bytes, tasks)[1])
 
     def mark(
@@ -77,7 +77,7 @@ class Relief:
         if share >= 1:
             # Rows that are tried again bring their weights.
             return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
-        inputs = list(dict.fromkeys(column for one in self.counted for column in one.on))
+        inputs = list(dict.fromkeys(column for one in self.counted for column in one.keys))
         function = _function(self, share, versions, seeds, FrameFacts.of(frame).application)
         function.__annotations__ = {"blocks": Iterator[pa.Array], "return": Iterator[pa.Array]}
         kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
@@ -121,4 +121,4 @@ def _matches(lookup: Lookup, version: int, relief: Relief, application: str) -> 
     identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
     counts = shared_counts(store, most, application, identity)
     several = lookup.multiple == "all" and lookup.as_of is None
-    return Matches(store.codec, lookup.on, counts, several=several, leaves=lookup.leaves)
+    return Matches(store.codec, lookup.keys, counts, several=several, leaves=lookup.leaves)

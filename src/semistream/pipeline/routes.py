@@ -1,23 +1,149 @@
-"""The ways that rows of a batch may go, as its tasks must know them: which columns and types, into which files."""
+"""The routes of rows: who leaves the way into the table, why, and which columns each route writes into which files.
+
+Every input row stays in the frame and carries its route, so that each is counted. A row that leaves (no match, a
+duplicate, a bad record) gets a route and a reason; later lookups ask for NULL in its place, which costs nothing and
+matches nothing. Values that a warehouse cannot keep are such a reason too: a database refuses a whole batch for one of
+them, so tasks look for them before anything is decided, and their rows go to quarantine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from semistream.pipeline import columns as names
-from semistream.pipeline.limits import as_text
+from semistream.pipeline.columns import BROKEN, QUARANTINE, REASON, ROUTE, SHED, TOO_MANY
 from semistream.pipeline.staging import FACT, UNRESOLVED, Route, Stage
-from semistream.pipeline.ways import MOST_FIELD_BYTES
 from semistream.spark.frames import quoted
+from semistream.warehouse.contract import Limits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from semistream.pipeline.batch import BatchId
     from semistream.pipeline.layout import Layout, Schemas
     from semistream.warehouse.contract import Warehouse
+
+MOST_FIELD_BYTES = 1 << 20
+_SHOWN = 1000  # letters that are kept of a longer field
+_REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
+
+_NUL = "CAST(X'00' AS STRING)"  # a literal in SQL cannot hold one
+
+Departure = tuple["Column", "Column", "Column"]  # who leaves, by which route, and why
+
+
+def mark_bad(
+    frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]] = ()
+) -> DataFrame:
+    """The source's rows with their routes: bad records are out of the way from the start, and so is what is ``unfit``.
+
+    It is (condition, reason), as `beyond` finds it.
+    """
+    # In SQL, not by functions: a batch is planned anew each time, and every call of a function is a trip to the JVM.
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType, StringType
+
+    bad: list[tuple[str, str]] = []
+    cut: dict[str, str] = {}
+    if BROKEN in frame.columns:
+        bad.append((f"{BROKEN} IS NOT NULL", "the record cannot be read as it is declared"))
+        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {MOST_FIELD_BYTES}))"
+    for item in frame.schema:
+        if item.name not in columns or not isinstance(item.dataType, StringType | BinaryType):
+            continue
+        name, text = quoted(item.name), isinstance(item.dataType, StringType)
+        long = f"octet_length({name}) > {MOST_FIELD_BYTES}"
+        bad.append((long, f"{item.name} is longer than {MOST_FIELD_BYTES:,} bytes"))
+        if text:
+            foreign = f"NOT is_valid_utf8({name}) OR contains({name}, '{_REPLACEMENT}')"
+            bad.append((foreign, f"{item.name} is not UTF-8"))
+        # A field of 50 MB must not travel through every step, nor bytes that are no text: what is kept tells of it.
+        short = f"CASE WHEN {long} THEN substring({name}, 1, {_SHOWN}) ELSE {name} END"
+        plain = f"make_valid_utf8({short})" if text else short
+        cut[item.name] = f"CASE WHEN {REASON} IS NULL THEN {name} ELSE {plain} END"
+    bad += unfit
+    bad += [(f"{quoted(name)} IS NULL", f"{name} is NULL") for name in required]
+    reason = F.lit(None).cast("string")
+    for when, why in reversed(bad):
+        reason = F.when(F.expr(when), F.lit(why)).otherwise(reason)
+    route = F.expr(f"CASE WHEN {REASON} IS NOT NULL THEN '{QUARANTINE}' END")
+    changed = {name: F.expr(expression) for name, expression in cut.items()}
+    return frame.withColumn(REASON, reason).withColumns({**changed, ROUTE: route})
+
+
+def mark_shed(frame: DataFrame) -> DataFrame:
+    """Rows that are too many leave, where a batch has such."""
+    from pyspark.sql import functions as F
+
+    if TOO_MANY not in frame.columns:
+        return frame
+    return leave(frame, F.coalesce(F.col(TOO_MANY), F.lit(False)), SHED, F.lit(None).cast("string"))
+
+
+def mark_unfit(frame: DataFrame, unfit: Sequence[tuple[str, str]]) -> DataFrame:
+    """Rows whose computed or looked up values the warehouse cannot keep leave."""
+    from pyspark.sql import functions as F
+
+    return leave_by(frame, [(F.expr(when), F.lit(QUARANTINE), F.lit(why)) for when, why in unfit])
+
+
+def leave(frame: DataFrame, when: Column, route: str, reason: Column) -> DataFrame:
+    """Rows still on their way for which ``when`` holds get a route and a reason."""
+    from pyspark.sql import functions as F
+
+    return leave_by(frame, [(when, F.lit(route), reason)])
+
+
+def leave_by(frame: DataFrame, departures: Sequence[Departure]) -> DataFrame:
+    """Rows still on their way leave by the first of the ``departures`` that is for them, or go on."""
+    from pyspark.sql import functions as F
+
+    if not departures:
+        return frame
+    out = F.col(ROUTE).isNotNull()
+    route, why = F.when(out, F.col(ROUTE)), F.when(out, F.col(REASON))
+    for when, where, reason in departures:
+        route, why = route.when(when, where), why.when(when, reason)
+    return frame.withColumns({ROUTE: route, REASON: why})
+
+
+def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list[tuple[str, str]]:
+    """(condition in SQL, reason) for each of the ``columns`` whose values may be out of bounds."""
+    from pyspark.sql import types
+
+    found: list[tuple[str, str]] = []
+    literals: dict[type[types.DataType], str] = {
+        types.TimestampType: "TIMESTAMP_LTZ",
+        types.TimestampNTZType: "TIMESTAMP_NTZ",
+        types.DateType: "DATE",
+    }
+    for item in schema:
+        column = quoted(item.name)
+        if item.name not in columns:
+            continue
+        if type(item.dataType) in literals and limits.years is not None:
+            kind, (first, last) = literals[type(item.dataType)], limits.years
+            ends = ("", "") if kind == "DATE" else (" 00:00:00", " 23:59:59.999999")
+            zone = "Z" if kind == "TIMESTAMP_LTZ" else ""
+            least, most = f"{kind}'{first:04d}-01-01{ends[0]}{zone}'", f"{kind}'{last:04d}-12-31{ends[1]}{zone}'"
+            reason = f"{item.name} is outside of the years {first} to {last}, which the warehouse keeps"
+            found.append((f"{column} < {least} OR {column} > {most}", reason))
+        if isinstance(item.dataType, types.StringType) and not limits.nul:
+            found.append((f"contains({column}, {_NUL})", f"{item.name} holds a NUL character, which no text may there"))
+            found.append((f"NOT is_valid_utf8({column})", f"{item.name} is not UTF-8"))
+        if isinstance(item.dataType, types.StringType | types.BinaryType) and limits.field_bytes is not None:
+            reason = f"{item.name} is longer than {limits.field_bytes:,} bytes"
+            found.append((f"octet_length({column}) > {limits.field_bytes}", reason))
+    return found
+
+
+def as_text(expression: str, limits: Limits) -> str:
+    """A text about a bad record, in a form that the warehouse keeps."""
+    return expression if limits.nul else f"replace({expression}, {_NUL}, '\\\\u0000')"
 
 
 def make_stage(
@@ -42,7 +168,7 @@ def make_stage(
         routes.append(Route(route, taken, schema, str(warehouse.place(table)), constants))
     unresolved = [(number, one) for number, one in layout.numbered if one.on_miss == "infer"]
     if unresolved:
-        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.on))]
+        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
         beside += [names.status_column(number) for number, _ in unresolved]
         fields = [*schemas.tables[layout.table], *(pa.field(name, schemas.hidden[name]) for name in beside)]
         routes.append(Route(UNRESOLVED, (*schemas.taken.values(), *beside), pa.schema(fields), staging))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from semistream.pipeline.pipeline import Pipeline
 
 _LOOK_SECONDS = 0.5
-Told = Callable[[Decision], None]
+OnDecision = Callable[[Decision], None]
 
 
 class _EndedError(Exception):
@@ -47,7 +47,7 @@ class Running:
         *,
         once: bool,
         replaces: str | None = None,
-        told: Told | None = None,
+        told: OnDecision | None = None,
     ) -> None:
         """See `set_up`; nothing happens yet."""
         self.pipeline = pipeline
@@ -58,7 +58,7 @@ class Running:
         self.query: StreamingQuery | None = None
         self._incoming = incoming
         self._batches = batches
-        self._told = told or (lambda _: None)
+        self._on_decision = told or (lambda _: None)
         self._replaces = replaces
         self._lock = threading.Lock()
         self._ending = False
@@ -117,7 +117,7 @@ class Running:
                 batch_id = BatchId(BATCHES, number, self.pipeline.name, query)
                 with at_work(self.ledger.root, f"batch {number}"):
                     self.last = self._batches.run(batch, batch_id, share=self._share(number))
-            self._told(self.last)
+            self._on_decision(self.last)
         except BaseException as error:
             self.error = error  # Spark passes on only its text
             raise
@@ -154,7 +154,7 @@ class Running:
             if not self._batches.held(last).due(newest, last.read, self.pipeline.clock()):
                 return None
             done = self._side(self._spark.createDataFrame([], self._incoming.frame.schema))
-        self._told(done)
+        self._on_decision(done)
         return done
 
     def retry(self) -> Decision | None:
@@ -178,7 +178,7 @@ class Running:
             if rows.isEmpty():
                 return None
             done = self._side(rows, again=how)
-        self._told(done)
+        self._on_decision(done)
         return done
 
     def _table(self, table: str, columns: list[str]) -> DataFrame:
@@ -229,7 +229,7 @@ def set_up(
     *,
     once: bool,
     replaces: str | None = None,
-    told: Told | None = None,
+    told: OnDecision | None = None,
 ) -> Running:
     """Read the source's columns, lay out the steps and make the tables: then it can be recovered and started."""
     incoming = read_source(pipeline, spark)

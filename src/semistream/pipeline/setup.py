@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.batch import Batches
-from semistream.pipeline.checks import check_steps
 from semistream.pipeline.columns import PREFIX
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.dimensions import Mirrored, check_mirror
@@ -20,6 +19,7 @@ from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.order import arrange
 from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.sources import FILES, Source
+from semistream.pipeline.steps import check_steps
 from semistream.spark.frames import quoted
 
 if TYPE_CHECKING:

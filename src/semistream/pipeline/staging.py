@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,7 @@ class _Task:
         self.names = names
         self.suffix = f"{part:05d}-{uuid.uuid4().hex[:12]}"
         self.routes = {route.name: route for route in stage.routes}
-        self.open: dict[str, tuple[Path, Any, Any]] = {}
-        self.rows: dict[str, int] = {}
+        self.open: dict[str, ParquetDraft] = {}
         self.counts: dict[str, int] = {}
         self.lookups = {name: {"matched": 0, "unmatched": 0} for name in stage.statuses}
         self.carriers = [name for name in stage.carriers if name in names]
@@ -153,13 +152,10 @@ class _Task:
             for batch in batches:
                 if batch.num_rows:
                     self._add(pa.RecordBatch.from_arrays(batch.columns, names=self.names))
-            lines = [self._finish(route) for route in list(self.open)]
+            lines = [{"route": route, **asdict(draft.finish()), "about": None} for route, draft in self.open.items()]
         except BaseException:
-            for path, writer, handle in self.open.values():
-                for one in (writer, handle):
-                    with suppress(OSError):  # what could not be written then cannot be written now
-                        one.close()
-                path.unlink(missing_ok=True)
+            for draft in self.open.values():
+                draft.give_up()
             raise
         if self.stage.identity is not None:
             self.counts = self._rows_of_routes()
@@ -228,24 +224,43 @@ class _Task:
             directory = Path(route.directory)
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = directory / f"{self.stage.prefix}-{plain(name)}-{self.suffix}.parquet"
-            handle = os.fdopen(private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL), "wb")
-            self.open[name] = (path, pq.ParquetWriter(handle, route.schema, write_page_checksum=True), handle)
-            self.rows[name] = 0
+            self.open[name] = ParquetDraft(path, route.schema)
         columns = [
             _column(batch, column, item.type, route.constants)
             for column, item in zip(route.columns, route.schema, strict=True)
         ]
-        self.open[name][1].write_batch(pa.RecordBatch.from_arrays(columns, schema=route.schema))
-        self.rows[name] += batch.num_rows
+        self.open[name].write(pa.RecordBatch.from_arrays(columns, schema=route.schema))
 
-    def _finish(self, name: str) -> dict[str, Any]:
-        path, writer, handle = self.open[name]
-        writer.close()
-        handle.flush()
-        os.fsync(handle.fileno())
-        size = os.fstat(handle.fileno()).st_size
-        handle.close()
-        return {"route": name, "path": str(path), "rows": self.rows[name], "bytes": size, "about": None}
+
+class ParquetDraft:
+    """A Parquet file that is being written: private, with checksums, and durable once it is finished."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._file = os.fdopen(private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL), "wb")
+        self._writer = pq.ParquetWriter(self._file, schema, write_page_checksum=True)
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows."""
+        self._writer.write(rows)
+        self.rows += rows.num_rows
+
+    def finish(self) -> StagedFile:
+        """Close it; what was written is on the disk."""
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size = self._file.tell()
+        self._file.close()
+        return StagedFile(str(self.path), self.rows, size)
+
+    def give_up(self) -> None:
+        """Close and remove it."""
+        for one in (self._writer, self._file):
+            with suppress(OSError):  # what could not be written then cannot be written now
+                one.close()
+        self.path.unlink(missing_ok=True)
 
 
 def plain(name: str) -> str:

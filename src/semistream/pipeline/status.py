@@ -92,6 +92,8 @@ class Status:
             used = f", {format_bytes(seen['peak_bytes'])} used" if seen.get("peak_bytes") else ""
             told = f"{seen['matched'] / asked:.1%} matched{cached}{used}, version {last.masters[name]}{newer}"
             lines.append((name, told))
+        if last.driver_bytes:
+            lines.append(("driver", f"{format_bytes(last.driver_bytes)} used for rows that wait, new members and keys"))
         return lines
 
 

@@ -29,12 +29,10 @@ class Compute(Step):
             known.add(name, None, name)
 
     def describe(self, memory: Memory) -> list[str]:
-        """A line a column."""
         del memory
         return [f"compute {name} = {expression}" for name, expression in self.columns.items()]
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
-        """The columns are added."""
         from pyspark.sql import functions as F
 
         del layout, masters

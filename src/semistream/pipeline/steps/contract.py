@@ -88,7 +88,7 @@ class Step(ABC):
         """Lines for people; ``memory`` is what each lookup got."""
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
-        """The rows after it. None is taken out of the frame: one that goes elsewhere leaves by `ways.leave`."""
+        """The rows after it. None is taken out of the frame: one that goes elsewhere leaves by `routes.leave`."""
         del layout, masters
         return frame
 
@@ -118,7 +118,7 @@ class Step(ABC):
         return None
 
     def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
-        """Ways of its own for rows, into files in ``staging``, where it stands as the number-th."""
+        """Routes of its own for rows, into files in ``staging``, where it stands as the number-th."""
         del number, layout, schemas, staging, started
         return []
 

@@ -12,9 +12,9 @@ from semistream.errors import ArgumentError
 from semistream.pipeline.columns import DUPLICATE, QUARANTINE, ROUTE
 from semistream.pipeline.masters import SEEN, Masters
 from semistream.pipeline.memory import Claim, Memory
+from semistream.pipeline.routes import leave
 from semistream.pipeline.staging import KEYS, Route
 from semistream.pipeline.steps.contract import Form, Known, Step
-from semistream.pipeline.ways import leave
 from semistream.spark import enrich
 from semistream.spark.frames import quoted
 
@@ -38,7 +38,6 @@ class Deduplicate(Step):
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Its key."""
         return self.key
 
     def check(self, known: Known) -> None:
@@ -56,7 +55,6 @@ class Deduplicate(Step):
         known.deduplicated = True
 
     def describe(self, memory: Memory) -> list[str]:
-        """One line."""
         del memory
         return [f"deduplicate by {', '.join(self.key)}"]
 

@@ -9,8 +9,8 @@ from semistream.errors import ArgumentError
 from semistream.pipeline.columns import FILTERED
 from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Memory
+from semistream.pipeline.routes import leave
 from semistream.pipeline.steps.contract import Form, Known, Step
-from semistream.pipeline.ways import leave
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,11 +25,9 @@ class Keep(Step):
     condition: str
 
     def check(self, known: Known) -> None:
-        """Its columns are there."""
         known.need_used(self.condition, "keep")
 
     def describe(self, memory: Memory) -> list[str]:
-        """One line."""
         del memory
         return [f"keep where {self.condition}"]
 

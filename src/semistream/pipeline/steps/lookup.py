@@ -6,57 +6,35 @@ Lookups that stand side by side are done together (`crossing`), in the order tha
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.budget import format_bytes, parse_bytes
+from semistream.budget import format_bytes
 from semistream.dimensions.dimension import Dimension
-from semistream.errors import ArgumentError, SemistreamError, choose, local_path, meant
-from semistream.joins import choose_join
+from semistream.errors import ArgumentError, SemistreamError, local_path, meant
 from semistream.lookup.bind import bind
-from semistream.lookup.spec import LookupSpec, Multiple, key_mapping
+from semistream.lookup.spec import LookupSpec, asks
 from semistream.pipeline import columns as names
 from semistream.pipeline.memory import Claim, Memory
 from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Form, Known, Step
-from semistream.pipeline.times import seconds_of
+from semistream.pipeline.steps.spec import PipelineLookupSpec
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
     from semistream.changes.duplicates import SeenKeys
     from semistream.pipeline.layout import Layout, Schemas
 
-ON_MISS = ("null", "drop", "fail", "redirect", "hold", "infer")
-ON_NULL = ("miss", "quarantine")
-THEN = ("redirect", "null")
 
-
-@dataclass(frozen=True)
-class Lookup(Step):
+@dataclass(frozen=True, kw_only=True)
+class Lookup(PipelineLookupSpec, Step):
     """Add columns of a master to the rows that have its key."""
 
     store: Path
-    on: dict[str, str]
-    columns: tuple[str, ...] | None = None
-    rename: dict[str, str] = field(default_factory=dict)
-    name: str = ""
-    on_miss: str = "null"
-    on_null: str = "miss"
-    defaults: dict[str, Any] = field(default_factory=dict)
-    as_of: str | None = None
-    valid_from: str = "valid_from"
-    valid_to: str = "valid_to"
-    multiple: Multiple = "all"
-    memory: str | None = None
-    algorithm: str = "auto"
-    min_match_rate: float = 0.0
-    hold_for: str = "1 day"
-    hold_bytes: int = 1 << 30
-    then: str = "redirect"
     unknown_key: int | None = None  # of a dimension: the surrogate key of rows without a member
 
     @property
@@ -70,14 +48,9 @@ class Lookup(Step):
         return self.on_miss == "infer" or self.unknown_key is not None
 
     @property
-    def hold_seconds(self) -> float:
-        """How long a row is held."""
-        return seconds_of(self.hold_for, "hold_for")
-
-    @property
     def asks(self) -> list[str]:
         """The columns of the stream that it needs."""
-        return [*self.on, *([self.as_of] if self.as_of is not None else [])]
+        return [*self.keys, *([self.as_of] if self.as_of is not None else [])]
 
     @property
     def redirects(self) -> bool:
@@ -91,7 +64,6 @@ class Lookup(Step):
 
     @property
     def lookups(self) -> tuple[Lookup, ...]:
-        """Itself."""
         return (self,)
 
     def claim(self, seen: SeenKeys | None) -> Claim:
@@ -101,16 +73,15 @@ class Lookup(Step):
         return Claim(self.name, store, self.columns, self.algorithm, self.memory, grows=self.on_miss == "infer")
 
     def describe(self, memory: Memory) -> list[str]:
-        """One line."""
         mine = memory[self.name]
         how = f"{mine.algorithm or 'to be chosen'} in {format_bytes(mine.memory_bytes)}"
-        return [f"lookup {self.name} on {', '.join(self.on)}: {how}, misses: {self.on_miss}"]
+        return [f"lookup {self.name} on {', '.join(self.keys)}: {how}, misses: {self.on_miss}"]
 
     def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
         """Rows that are held, with the key that they wait for."""
         if self.on_miss != "hold":
             return []
-        asked = names.asked_columns(number, len(self.on))
+        asked = names.asked_columns(number, len(self.keys))
         fields = [pa.field(name, schemas.hidden[name]) for name in layout.carried]
         fields += [pa.field(names.held_key(n), schemas.hidden[name]) for n, name in enumerate(asked)]
         taken = [*layout.carried, *asked]
@@ -127,12 +98,12 @@ class Lookup(Step):
             store = MasterStore.open(self.store)
         except SemistreamError as error:
             raise known.error("lookup", str(error)) from error
-        known.need(self.on, "on")
+        known.need(self.keys, "on")
         known.need([self.as_of] if self.as_of is not None else [], "as_of")
         self._check_types(store, known)
-        keys = set(self.on.values())
+        keys = set(self.keys.values())
         chosen = self.columns if self.columns is not None else [name for name in store.schema.names if name not in keys]
-        unknown = [name for name in (*chosen, *self.rename) if name not in store.schema.names]
+        unknown = [name for name in (*chosen, *(self.rename or {})) if name not in store.schema.names]
         if unknown:
             like = meant(unknown[0], store.schema.names)
             said = f"{self.store} has no column {unknown[0]!r}; it has {store.schema.names}{like}"
@@ -152,7 +123,7 @@ class Lookup(Step):
         if self.multiple == "all" and self.as_of is None and not store.unique:  # of a history one row holds at a time
             known.several = self.name
         for name in chosen:
-            known.add(self.rename.get(name, name), store.schema.field(name).type, "columns")
+            known.add(self.new_name(name), store.schema.field(name).type, "columns")
         if self.on_miss == "infer":
             self._check_infers(chosen, known)
         if self.is_dimension and self.as_of is None and Dimension(store).shape.history:
@@ -160,12 +131,12 @@ class Lookup(Step):
             raise known.error("as_of", said)
 
     def _check_types(self, store: MasterStore, known: Known) -> None:
-        if any(known.types.get(name) is None for name in self.on):
+        if any(known.types.get(name) is None for name in self.keys):
             return
-        stream = pa.schema([pa.field(name, known.types[name]) for name in self.on])
+        stream = pa.schema([pa.field(name, known.types[name]) for name in self.keys])
         columns = [] if self.columns is None else list(self.columns)
         try:
-            bind(LookupSpec(on=self.on, columns=columns, suffix="_master"), stream, store)
+            bind(LookupSpec(on=self.keys, columns=columns, suffix="_master"), stream, store)
         except SemistreamError as error:
             raise known.error("columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
 
@@ -177,30 +148,11 @@ class Lookup(Step):
         if surrogate not in chosen:
             said = f"on_miss='infer' fills the surrogate key {surrogate!r}; name it among columns"
             raise known.error("columns", said)
-        known.given_later.add(self.rename.get(surrogate, surrogate))
+        known.given_later.add(self.new_name(surrogate))
 
 
-def lookup(
-    store: str | os.PathLike[str],
-    *,
-    on: str | Sequence[str] | Mapping[str, str],
-    columns: Sequence[str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    name: str | None = None,
-    on_miss: str = "null",
-    on_null: str = "miss",
-    defaults: Mapping[str, Any] | None = None,
-    as_of: str | None = None,
-    valid_from: str = "valid_from",
-    valid_to: str = "valid_to",
-    multiple: Multiple = "all",
-    memory: str | None = None,
-    algorithm: str = "auto",
-    min_match_rate: float = 0.0,
-    hold_for: str = "1 day",
-    hold_bytes: int | str = "1GB",
-    then: str = "redirect",
-) -> Lookup:
+@asks(PipelineLookupSpec)
+def lookup(store: str | os.PathLike[str], spec: PipelineLookupSpec) -> Lookup:
     """Add the columns of a master store to the rows that have its key.
 
     ``on_miss`` says what becomes of a row without a match: "null" (loaded with NULLs, or with ``defaults``), "drop"
@@ -209,42 +161,8 @@ def lookup(
     or loaded with NULLs) or "infer" (the store is a dimension: the member is made, and completed when its real row
     comes). ``as_of`` names the stream's column of time by which the version of a master row is chosen.
     """
-    choose("on_miss", on_miss, ON_MISS)
-    choose("on_null", on_null, ON_NULL)
-    choose("then", then, THEN)
-    algorithm = choose_join("algorithm", algorithm, "auto")
-    if isinstance(columns, str):
-        raise ArgumentError(f"columns={columns!r} must be a list of names, for example [{columns!r}]")
-    if not isinstance(min_match_rate, int | float) or not 0 <= min_match_rate <= 1:
-        raise ArgumentError(f"min_match_rate={min_match_rate!r} must be between 0 and 1, for example 0.95")
-    if defaults and on_miss != "null" and not (on_miss == "hold" and then == "null"):
-        raise ArgumentError(
-            f"defaults fill rows without a match, which on_miss={on_miss!r} does not load; leave one out"
-        )
-    if as_of is not None and on_miss == "infer":
-        raise ArgumentError("on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of=")
-    seconds_of(hold_for, "hold_for")
     place = local_path("store", store).absolute()
-    return Lookup(
-        store=place,
-        on=key_mapping(on),
-        columns=None if columns is None else tuple(columns),
-        rename=dict(rename or {}),
-        name=name or place.name,
-        on_miss=on_miss,
-        on_null=on_null,
-        defaults=dict(defaults or {}),
-        as_of=as_of,
-        valid_from=valid_from,
-        valid_to=valid_to,
-        multiple=multiple,
-        memory=memory,
-        algorithm=algorithm,
-        min_match_rate=float(min_match_rate),
-        hold_for=hold_for,
-        hold_bytes=parse_bytes(hold_bytes),
-        then=then,
-    )
+    return spec.copy_to(Lookup, store=place, name=spec.name or place.name)
 
 
 FORM = Form(
