@@ -1,6 +1,6 @@
 """Lookups as of a moment: which versions of a master row were valid when the stream row happened.
 
-The master holds the history of each key, a row a version, valid from ``valid_from`` (included) to ``valid_to``
+The master holds the history of each key, one row per version, valid from ``valid_from`` (included) to ``valid_to``
 (excluded). NULL says that a version always was, or still is. A stream row without a moment matches nothing.
 
 >>> price = AsOf("sold_at")
@@ -68,7 +68,7 @@ class AsOf:
             if name not in master.names:
                 raise ArgumentError(
                     f"{argument}={name!r}: the master has no such column; it has {master.names}. as_of= needs a "
-                    "history, a row a version"
+                    "history, one row per version"
                 )
             if name in key:
                 raise ArgumentError(

@@ -126,7 +126,7 @@ class RowLayout:
         self.widths = np.zeros(count, np.int64)
         self.slots = np.zeros(count, np.int64)
         self.previous = np.full(count, -1, np.int64)
-        position = max(1, (count + 7) >> 3)  # a null bit a column; never empty, so that rows can be counted
+        position = max(1, (count + 7) >> 3)  # a null bit per column; never empty, so that rows can be counted
         last_variable = -1
         for c, field in enumerate(schema):
             self.slots[c] = position
@@ -139,11 +139,8 @@ class RowLayout:
                 position += int(self.widths[c])
         self.head = position
         self.last_variable_slot = last_variable
-
-    @property
-    def fixed(self) -> bool:
-        """True when every row takes the same number of bytes."""
-        return self.last_variable_slot < 0
+        self.fixed = last_variable < 0  # every row takes the same number of bytes
+        self.row_width = position if self.fixed else -1
 
     def pack(self, batch: pa.RecordBatch) -> PackedRows:
         """Rows from Arrow columns (which must be of this layout's schema)."""
@@ -216,6 +213,8 @@ class Projection:
         self.source = source
         self.columns = np.array([source.schema.get_field_index(name) for name in columns], np.int64)
         self.target = RowLayout(pa.schema([source.schema.field(name) for name in columns]))
+        layout = (source.widths, source.slots, source.previous, source.head)
+        self.arguments = (self.columns, *layout, self.target.slots, self.target.head)  # of the kernels
 
     def lengths(self, rows: Addresses) -> npt.NDArray[np.int64]:
         """Bytes that each projected row will take."""
@@ -223,26 +222,14 @@ class Projection:
         if not self.target.fixed:
             from semistream.kernels import rows as kernels
 
-            source = self.source
-            kernels.measure_projection(rows, self.columns, source.widths, source.slots, source.previous, lengths)
+            kernels.measure_projection(rows, *self.arguments[:4], lengths)
         return lengths
 
     def copy_to(self, rows: Addresses, targets: Addresses) -> None:
         """Copy each row to its target; one kernel call for all of them."""
         from semistream.kernels import rows as kernels
 
-        source, target = self.source, self.target
-        kernels.project(
-            np.ascontiguousarray(rows),
-            self.columns,
-            source.widths,
-            source.slots,
-            source.previous,
-            source.head,
-            target.slots,
-            target.head,
-            targets,
-        )
+        kernels.project(np.ascontiguousarray(rows), *self.arguments, targets)
 
     def apply(self, rows: Addresses) -> PackedRows:
         """Copy the rows one after the other."""

@@ -1,6 +1,6 @@
-"""A blocked Bloom filter (Putze, Sanders, Singler 2007) of the master's keys: six bits in one 64-byte line a key.
+"""A blocked Bloom filter (Putze, Sanders, Singler 2007) of the master's keys: six bits in one 64-byte line per key.
 
-At 10 bits a key about 1 % of the absent keys pass; a probe costs one cache line.
+At 10 bits per key about 1 % of the absent keys pass; a probe costs one cache line.
 """
 
 import numpy as np

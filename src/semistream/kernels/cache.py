@@ -8,7 +8,7 @@ each. A value, the packed rows of one key, lies in one cell or in a chain of cel
 A cell is ``[code u64 | state u8 | check u24 | value length u32 | next cell u32 | bytes]``; where every value is
 one row of fixed width (``simple``), length and next cell are left out. The check covers the whole cell: a
 damaged cell is a miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in
-the sketch (count-min, two counters a key, halved periodically). What enters and what leaves is decided in
+the sketch (count-min, two counters per key, halved periodically). What enters and what leaves is decided in
 `semistream.kernels.cache_admission`.
 """
 

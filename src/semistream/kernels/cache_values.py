@@ -59,7 +59,7 @@ def copy_values(header, values, targets, head, last_variable_slot, counts):
 
 @kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
 def spread_values(values, counts, head, last_variable_slot, out_index, out_rows):
-    """One (value index, row address) pair a row."""
+    """One (value index, row address) pair per row."""
     n = 0
     for i in range(len(values)):
         position = 0

@@ -2,7 +2,7 @@
 
 A key is one entry ``[code | first slot | last slot | tuples | next in bucket | queue before | queue after]``, a tuple
 one slot ``[next slot of the same key | entry]``; both come from stacks of free places. Buckets chain entries, so a
-key with a million tuples costs other keys nothing. The queue links the entries in order of arrival: one node a key.
+key with a million tuples costs other keys nothing. The queue links the entries in order of arrival: one node per key.
 The tuples of a key are chained in order of arrival too, so the oldest of a key can leave alone (MESHJOIN) as well as
 all of them (HYBRIDJOIN).
 """

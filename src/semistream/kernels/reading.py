@@ -1,6 +1,6 @@
 """Reads of many ranges in one call, without the interpreter in between.
 
-``os.pread`` costs about 1.5 µs of interpreter time a call beside the read itself; a warm 4 KiB read takes 1 µs.
+``os.pread`` costs about 1.5 µs of interpreter time per call beside the read itself; a warm 4 KiB read takes 1 µs.
 """
 
 import numpy as np

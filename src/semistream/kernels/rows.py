@@ -1,9 +1,9 @@
 """Packed rows: one tuple as consecutive bytes, on a page and in the cache alike.
 
-A row is ``[null bits | a fixed slot a column | bytes of the variable-length values]``. A fixed slot holds the value
+A row is ``[null bits | a fixed slot per column | bytes of the variable-length values]``. A fixed slot holds the value
 itself or, for a variable-length column, the end of its bytes counted from the first such byte (32 bits).
 
-A random access to a packed row touches one or two cache lines; a column store would touch one a column.
+A random access to a packed row touches one or two cache lines; a column store would touch one per column.
 
 Layouts are described by arrays: ``widths[c]`` (0 = variable), ``slots[c]`` (offset in the row), ``head`` (bytes before
 the variable part).

@@ -1,4 +1,4 @@
-"""What a read costs here: seconds a request and seconds a byte, measured when a store is built.
+"""What a read costs here: seconds per request and seconds per byte, measured when a store is built.
 
 The read plan needs only their ratio: a gap is read through when its bytes cost less than a new request.
 """

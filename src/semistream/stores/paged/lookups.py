@@ -70,7 +70,7 @@ class MasterReader(PageBuffer):
         """See `PageReader.page_rows`; rows that a newer level replaces are left out."""
         from semistream.kernels import pages as kernels
 
-        levels, width = self.store.located, self._row_width
+        levels, width = self.store.located, self.store.layout.row_width
         for addresses in self.read(np.arange(first, last)):
             count = kernels.count_rows(addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
@@ -80,11 +80,6 @@ class MasterReader(PageBuffer):
                 rows, codes = rows[keep], codes[keep]
             yield codes, rows
 
-    @property
-    def _row_width(self) -> int:
-        layout = self.store.layout
-        return layout.head if layout.fixed else -1
-
     def _match_loaded(
         self, addresses: Addresses, first: Pages, last: Pages, codes: Codes
     ) -> tuple[npt.NDArray[np.int64], Addresses]:
@@ -92,5 +87,5 @@ class MasterReader(PageBuffer):
 
         most = kernels.count_rows(addresses)
         rows, found = np.empty(most, np.int64), np.empty(most, np.int64)
-        count = kernels.match_pages(addresses, first, last, codes, self._row_width, rows, found)
+        count = kernels.match_pages(addresses, first, last, codes, self.store.layout.row_width, rows, found)
         return found[:count], rows[:count]

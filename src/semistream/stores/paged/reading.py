@@ -35,7 +35,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """One pool of readers a process: never made before a fork, never shared across one."""
+    """One pool of readers per process: never made before a fork, never shared across one."""
     pid = os.getpid()
     if pid not in _pools:
         _pools.clear()
@@ -132,28 +132,9 @@ class PageBuffer:
         state = np.zeros(5, np.int64)
 
         def run(plan: _Plan, wanted: npt.NDArray[np.int64], fd: int, base: int, end: int) -> int:
-            status: int = kernels.collect(
-                np.int32(fd),
-                base,
-                end,
-                plan.ranges,
-                plan.first_page,
-                wanted,
-                codes,
-                source.head if source.fixed else -1,
-                projection.columns,
-                source.widths,
-                source.slots,
-                source.previous,
-                source.head,
-                target.slots,
-                target.head,
-                address_of(staging),
-                len(staging),
-                offsets,
-                index,
-                state,
-            )
+            read = (np.int32(fd), base, end, plan.ranges, plan.first_page, wanted, codes, source.row_width)
+            output = (address_of(staging), len(staging), offsets, index, state)
+            status: int = kernels.collect(*read, *projection.arguments, *output)
             if status == kernels.DAMAGED:
                 _damaged(plan.segment, int(plan.starts[state[kernels.PAGE]]))
             return status

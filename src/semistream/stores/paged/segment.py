@@ -81,20 +81,9 @@ class SegmentWriter:
         progress = np.zeros(3, np.int64)
         done = 0
         while done < len(codes):
-            pages.fill_pages(
-                rows[done:],
-                lengths[done:],
-                codes[done:],
-                self.layout.fixed,
-                final,
-                self.page_bytes,
-                address_of(out),
-                strides,
-                self._strides,
-                firsts,
-                starts,
-                progress,
-            )
+            left = rows[done:], lengths[done:], codes[done:], self.layout.fixed, final
+            output = self.page_bytes, address_of(out), strides, self._strides
+            pages.fill_pages(*left, *output, firsts, starts, progress)
             consumed, written, used = progress.tolist()
             if written == 0:
                 break

@@ -1,6 +1,6 @@
 """The paged store: master data in key order on disk, one sparse index in memory.
 
-A directory holds immutable segments of pages and one manifest a version (see `manifest`, `segment`). Bases are
+A directory holds immutable segments of pages and one manifest per version (see `manifest`, `segment`). Bases are
 disjoint and together cover the key space; a delta overrides them for the codes it lists. Whatever the number of
 deltas, a code is looked up in exactly one level, the newest that lists it.
 

@@ -8,6 +8,7 @@ Several at once do no harm, since each removes only what the newest version does
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from semistream import failpoints
@@ -47,11 +48,8 @@ def vacuum(path: Path, keep: int) -> list[str]:
 
 def _raise_floor(path: Path, number: int) -> None:
     target = floor_path(path, number)
-    try:
-        with explained("write", target):
-            publish_new(target, f"The versions below {number} were removed. Their numbers are not used again.\n")
-    except FileExistsError:  # another vacuum, at the same time
-        return
+    with suppress(FileExistsError), explained("write", target):  # another vacuum, at the same time
+        publish_new(target, f"The versions below {number} were removed. Their numbers are not used again.\n")
 
 
 def _segments(path: Path, number: int) -> set[str] | None:
@@ -79,9 +77,7 @@ def _orphans(path: Path, known: set[str]) -> set[str]:
     """Files left by writers that died; a younger one may still be at work."""
     found = set()
     for file in (file for pattern in _DRAFTS for file in path.glob(pattern)):
-        try:
+        with suppress(FileNotFoundError):  # finished or given up meanwhile
             if file.name not in known and time.time() - file.stat().st_mtime > _ORPHAN_SECONDS:
                 found.add(file.name)
-        except FileNotFoundError:  # finished or given up meanwhile
-            continue
     return found
