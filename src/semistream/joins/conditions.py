@@ -197,13 +197,13 @@ class _Ordered(_Values):
         order = np.argsort(self.values, kind="stable")
         self.places, self.values = self.places[order], self.values[order]
 
-    def before(self, asked: npt.NDArray[Any]) -> Indices:
+    def before(self, values: npt.NDArray[Any]) -> Indices:
         """How many are smaller."""
-        return np.searchsorted(self.values, asked, "left")
+        return np.searchsorted(self.values, values, "left")
 
-    def until(self, asked: npt.NDArray[Any]) -> Indices:
+    def until(self, values: npt.NDArray[Any]) -> Indices:
         """How many are smaller or equal."""
-        return np.searchsorted(self.values, asked, "right")
+        return np.searchsorted(self.values, values, "right")
 
 
 def _ranges(ours: _Values, theirs: _Ordered, first: Indices, last: Indices, most: int) -> Pairs:

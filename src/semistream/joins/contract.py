@@ -32,13 +32,13 @@ class JoinSettings:
     """What can be set of a join; each that has settings extends it."""
 
     @classmethod
-    def of(cls, given: JoinSettings | None) -> Self:
+    def of(cls, settings: JoinSettings | None) -> Self:
         """The settings that were given, or the defaults."""
-        if given is None:
+        if settings is None:
             return cls()
-        if not isinstance(given, cls):
-            raise ArgumentError(f"settings={given!r} are not a {cls.__name__}")
-        return given
+        if not isinstance(settings, cls):
+            raise ArgumentError(f"settings={settings!r} are not a {cls.__name__}")
+        return settings
 
 
 class Join(ABC):

@@ -53,9 +53,9 @@ def _firsts(plan: LookupPlan, stream: pa.RecordBatch, left: Indices, before: Mas
 
 
 def _several(plan: LookupPlan, stream: pa.RecordBatch, row: int) -> str:
-    asked = ", ".join(f"{name}={stream.column(name)[row].as_py()!r}" for name in plan.asked)
+    row_words = ", ".join(f"{name}={stream.column(name)[row].as_py()!r}" for name in plan.matching_columns)
     rows = "rows of this key" if plan.as_of is None else f"versions of this key with {plan.as_of}"
     return (
-        f"multiple='error': the stream row with {asked} has more than one match; the master has several {rows}. "
+        f"multiple='error': the stream row with {row_words} has more than one match; the master has several {rows}. "
         "Repair the master, or use multiple='all' for all of them or 'first' for one"
     )

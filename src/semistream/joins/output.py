@@ -127,7 +127,7 @@ class Output:
         return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
     def _remember(self, stream: pa.RecordBatch, left: Indices) -> None:
-        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.asked]
+        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.matching_columns]
         values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
         self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
 

@@ -105,7 +105,7 @@ class WholeJoin(Join):
         stats.unmatched += int((~matched).sum())
         if len(self.unmatched_sample) < 5 and not matched.all():
             missing = pa.array(np.flatnonzero(~matched)[: 5 - len(self.unmatched_sample)])
-            keys = [stream.column(name).take(missing).to_pylist() for name in plan.asked]
+            keys = [stream.column(name).take(missing).to_pylist() for name in plan.matching_columns]
             self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
         yield from self._without_match(stream, matched)
 

@@ -34,47 +34,16 @@ class LookupPlan:
     master: pa.Schema
     codec: KeyCodec
     columns: tuple[str, ...]
-    names: tuple[str, ...]
-
-    @property
-    def on(self) -> dict[str, str]:
-        """{stream column: master column}."""
-        return self.spec.keys
-
-    @property
-    def how(self) -> How:
-        """Which rows go out."""
-        return self.spec.how
-
-    @property
-    def multiple(self) -> Multiple:
-        """Which matches of a row go out."""
-        return self.spec.multiple
-
-    @property
-    def status(self) -> str | None:
-        """A column that says whether a row has a match."""
-        return self.spec.status
-
-    @cached_property
-    def defaults(self) -> dict[str, Any]:
-        """Values for rows without a match."""
-        return dict(self.spec.defaults or {})
-
-    @cached_property
-    def as_of(self) -> AsOf | None:
-        """By which moment a row of the master is chosen."""
-        return self.spec.moment
-
-    @property
-    def condition(self) -> Condition | None:
-        """The comparison of a lookup that is not by key."""
-        return self.spec.condition if isinstance(self.spec, JoinSpec) else None
-
-    @property
-    def ordered(self) -> bool:
-        """Do rows keep the stream's order?"""
-        return isinstance(self.spec, JoinSpec) and self.spec.ordered
+    names: tuple[str, ...]  # of these columns in the output
+    # Of the spec, as joins need it:
+    on: dict[str, str]  # {stream column: master column}
+    how: How
+    multiple: Multiple
+    status: str | None
+    defaults: dict[str, Any]
+    as_of: AsOf | None
+    condition: Condition | None  # the comparison of a lookup that is not by key
+    ordered: bool
 
     @cached_property
     def stream_keys(self) -> list[str]:
@@ -82,7 +51,7 @@ class LookupPlan:
         return self.codec.stream_columns(self.on) if self.condition is None else [self.condition.stream]
 
     @cached_property
-    def asked(self) -> list[str]:
+    def matching_columns(self) -> list[str]:
         """The stream's columns that decide what matches: its key, and its moment."""
         moment = [] if self.as_of is None or self.as_of.stream in self.stream_keys else [self.as_of.stream]
         return [*self.stream_keys, *moment]
@@ -143,7 +112,22 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool
     names = _output_names(stream, chosen, spec.suffix, folded)
     if spec.status is not None and folded(spec.status) in {folded(name) for name in (*stream.names, *names)}:
         raise SchemaError(f"status={spec.status!r} is the name of another column already; choose another")
-    plan = LookupPlan(spec, stream, master, store.codec, tuple(chosen), tuple(names))
+    plan = LookupPlan(
+        spec,
+        stream,
+        master,
+        store.codec,
+        tuple(chosen),
+        tuple(names),
+        on=spec.keys,
+        how=spec.how,
+        multiple=spec.multiple,
+        status=spec.status,
+        defaults=dict(spec.defaults or {}),
+        as_of=as_of,
+        condition=condition,
+        ordered=isinstance(spec, JoinSpec) and spec.ordered,
+    )
     _check_defaults(plan)
     return plan
 
@@ -168,10 +152,10 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _check_unambiguous(stream: pa.Schema, asked: Iterable[object], folded: Callable[[str], str]) -> None:
+def _check_unambiguous(stream: pa.Schema, columns: Iterable[object], folded: Callable[[str], str]) -> None:
     """Columns of the stream may share a name, unless the join has to look into them."""
     names = [folded(name) for name in stream.names]
-    for name in asked:
+    for name in columns:
         if isinstance(name, str) and names.count(folded(name)) > 1:
             raise SchemaError(
                 f"the stream has {names.count(folded(name))} columns {name!r}, so it is not clear which of them to "

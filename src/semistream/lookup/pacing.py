@@ -56,48 +56,48 @@ class ThreadReader:
     def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
         self._wanted = threading.Semaphore(0)
         self._stopped = threading.Event()
-        self._given: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
-        self._asked = False
-        arguments = (source, self._wanted, self._stopped, self._given)
+        self._batches: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._requested = False
+        arguments = (source, self._wanted, self._stopped, self._batches)
         threading.Thread(target=_read, args=arguments, name="semistream-source", daemon=True).start()
 
     def get(self, timeout: float | None) -> pa.RecordBatch | None:
         """See `Reader.get`; an error of the source is raised here."""
-        if not self._asked:
-            self._asked = True
+        if not self._requested:
+            self._requested = True
             self._wanted.release()
-        item = self._given.get(timeout=timeout)
-        self._asked = False
+        item = self._batches.get(timeout=timeout)
+        self._requested = False
         if isinstance(item, BaseException):
             raise item
         return item
 
     def put_back(self, batch: pa.RecordBatch) -> None:
         """Give the batch that was read last once more."""
-        self._asked = True
-        self._given.put(batch)
+        self._requested = True
+        self._batches.put(batch)
 
     def stop(self) -> None:
         """End the thread, at once or when its source comes back, and whoever waits for a batch."""
         self._stopped.set()
         self._wanted.release()
-        self._given.put(None)
+        self._batches.put(None)
 
 
 def _read(
-    source: Iterator[pa.RecordBatch], wanted: threading.Semaphore, stopped: threading.Event, given: object
+    source: Iterator[pa.RecordBatch], wanted: threading.Semaphore, stopped: threading.Event, batches: object
 ) -> None:
     """The thread. It knows nothing of the reader, which may be gone before a source that blocks comes back."""
-    assert isinstance(given, queue.SimpleQueue)
+    assert isinstance(batches, queue.SimpleQueue)
     try:
         while wanted.acquire() and not stopped.is_set():
             batch = next(source, None)
-            given.put(batch)
+            batches.put(batch)
             if batch is None:
                 return
             del batch  # the source may block for long, and the batch may be large
     except BaseException as error:  # noqa: BLE001 - raised where the batches are read
-        given.put(error)
+        batches.put(error)
 
 
 def paced(

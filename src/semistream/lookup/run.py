@@ -36,7 +36,7 @@ from semistream.stores.contract import Store
 
 def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool = False) -> MasterStore:
     """A store on disk from itself or its path; an empty master is refused, since nothing could ever match it."""
-    opened = _opened(store, allow_empty=allow_empty)
+    opened = _open(store, allow_empty=allow_empty)
     if not isinstance(opened, MasterStore):
         raise ArgumentError(
             f"store={store!r} is not on disk, where others could read it; give a MasterStore or its path"
@@ -44,7 +44,7 @@ def open_store(store: MasterStore | str | os.PathLike[str], *, allow_empty: bool
     return opened
 
 
-def _opened(store: Store | str | os.PathLike[str], *, allow_empty: bool) -> Store:
+def _open(store: Store | str | os.PathLike[str], *, allow_empty: bool) -> Store:
     if isinstance(store, str | os.PathLike):
         store = MasterStore.open(store)
     if not hasattr(store, "facts") or not hasattr(store, "reader"):
@@ -64,11 +64,11 @@ def make_join(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: Jo
     It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
     leave then; with ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
     """
-    return _made(schema, store, spec)
+    return _make(schema, store, spec)
 
 
-def _made(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSpec) -> Join:
-    opened = _opened(store, allow_empty=spec.allow_empty)
+def _make(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSpec) -> Join:
+    opened = _open(store, allow_empty=spec.allow_empty)
     memory_bytes = parse_bytes(spec.memory, whole=opened.facts.bytes)
     shed, beside = spec.shed, 0
     if shed is not None:
@@ -124,7 +124,7 @@ def join(
         first = next(stream, None) if reader is None else reader.get(None)
         if first is None:
             return iter(())
-        made = _made(first.schema, store, spec)
+        made = _make(first.schema, store, spec)
     except BaseException:
         if reader is not None:
             reader.stop()

@@ -189,7 +189,7 @@ def _choose_transport(
         return "rows", f"{join.name} lets rows wait, and an answer for a block of keys would end the wait too early"
     if plan.how in ("semi", "anti"):
         return "keys", "a semi or anti join needs only the key"
-    others = [field for field in plan.stream if field.name not in plan.asked]
+    others = [field for field in plan.stream if field.name not in plan.matching_columns]
     size = stream_row_bytes(pa.schema(others)) if others else 0
     if single or size > LISTS_ABOVE_BYTES:
         return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"

@@ -18,8 +18,9 @@ from semistream.budget import Budget
 from semistream.errors import InvariantError
 from semistream.joins.contract import JoinSettings, Scenario
 from semistream.joins.costs import Master
-from semistream.joins.groups import groups_of, product_of_groups
+from semistream.joins.groups import groups_of
 from semistream.joins.matching import Indices
+from semistream.joins.papers.in_order import emit
 from semistream.joins.papers.multimap import Slots
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Shares, WaitingJoin
@@ -30,6 +31,7 @@ from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows
 
+_NO_ROWS: Addresses = np.empty(0, np.int64)
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
 _HALVE_EVERY = 20  # arrivals a block
 _COUNT_BYTES = 20  # of a block, for the numbers of those that ask for it and wait for it
@@ -60,7 +62,9 @@ class BlockJoin(QueueJoin):
         self._limit = self._block_bytes(self.shares)
         self.blocks: dict[int, Block] = {}
         self.block_bytes = 0
-        self.asked = np.zeros(len(self.partitions) + 1, np.int64)  # arrivals by block; the last place is for no block
+        self.arrivals = np.zeros(
+            len(self.partitions) + 1, np.int64
+        )  # arrivals by block; the last place is for no block
         self._block_of = np.full(self.table.capacity, -1, np.int32)
         self.waiting = np.zeros(len(self.partitions) + 1, np.int64)
 
@@ -99,9 +103,9 @@ class BlockJoin(QueueJoin):
     def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         of = self._blocks_of(codes)
         if not again:
-            self.asked += np.bincount(of, minlength=len(self.asked))
-        if self.asked.sum() > _HALVE_EVERY * len(self.asked) + 100_000:
-            self.asked >>= 1
+            self.arrivals += np.bincount(of, minlength=len(self.arrivals))
+        if self.arrivals.sum() > _HALVE_EVERY * len(self.arrivals) + 100_000:
+            self.arrivals >>= 1
         here = [number for number in np.unique(of).tolist() if number in self.blocks or number == len(self.partitions)]
         for number in here:
             some = np.flatnonzero(of == number)
@@ -110,29 +114,13 @@ class BlockJoin(QueueJoin):
         self._arriving = of[waiting]
 
     def _from_memory(self, stream: pa.RecordBatch, codes: Codes, block: Block | None) -> Iterator[pa.RecordBatch]:
-        matched = np.zeros(len(codes), np.bool_)
+        first, last, rows = np.zeros(len(codes), np.int64), np.zeros(len(codes), np.int64), _NO_ROWS
         if block is not None and len(block.codes):
             at = np.searchsorted(block.codes, codes)
             at[at == len(block.codes)] = 0
             found = np.flatnonzero(block.codes[at] == codes)
-            group = at[found]
-            sure = self.output.sure
-            if sure:
-                matched[found] = True
-            if self.output.wants_rows or not sure:
-                left_from = np.arange(len(found))
-                pairs = product_of_groups(
-                    left_from, left_from + 1, block.first[group], block.last[group], self.output.most_rows
-                )
-                for left, right in pairs:
-                    rows = found[left]
-                    if not sure:
-                        same = self.output.matching(stream, rows, block.rows[right], matched[rows])
-                        rows, right = rows[same], right[same]
-                        matched[rows] = True
-                    if self.output.wants_rows and len(rows):
-                        yield self.output.pairs(stream, rows, codes[rows], block.rows[right])
-        yield from self.output.settled(stream, matched)
+            first[found], last[found], rows = block.first[at[found]], block.last[at[found]], block.rows
+        yield from emit(self.output, stream, codes, first, last, rows, sure=self.output.sure)
 
     def _added(self, slots: Slots) -> None:
         self._block_of[slots] = self._arriving
@@ -170,14 +158,14 @@ class BlockJoin(QueueJoin):
         """Is there room for it, or does one that is asked for less often lie there?"""
         if self.block_bytes + size <= self._limit:
             return True
-        weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
-        return weakest is not None and bool(self.asked[weakest] < self.asked[number])
+        weakest = min(self.blocks, key=lambda other: self.arrivals[other], default=None)
+        return weakest is not None and bool(self.arrivals[weakest] < self.arrivals[number])
 
     def _keep(self, number: int, block: Block) -> None:
         """Let those go that are asked for less often, until there is room."""
         while self.block_bytes + block.bytes > self._limit:
-            weakest = min(self.blocks, key=lambda other: self.asked[other], default=None)
-            if weakest is None or self.asked[weakest] >= self.asked[number]:
+            weakest = min(self.blocks, key=lambda other: self.arrivals[other], default=None)
+            if weakest is None or self.arrivals[weakest] >= self.arrivals[number]:
                 return
             self.block_bytes -= self.blocks.pop(weakest).bytes
         self.blocks[number] = block

@@ -25,7 +25,7 @@ from semistream.joins.costs import Master, gap_pages, swept
 from semistream.joins.groups import groups_of
 from semistream.joins.matching import Indices
 from semistream.joins.output import MOST_ROWS, Output, pieces
-from semistream.joins.papers.in_order import ask, give
+from semistream.joins.papers.in_order import emit, emit_one
 from semistream.joins.papers.master_cache import MasterCache, row_cost
 from semistream.joins.papers.waiting_join import buffer_bytes
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
@@ -43,9 +43,9 @@ _INDEX_BYTES = 72  # code, entry, place and order of a waiting tuple; code, plac
 class _Fetched:
     """Rows of some codes, by code."""
 
-    def __init__(self, asked: Indices, rows: Addresses, kept: list[PackedRows]) -> None:
-        order = np.argsort(asked, kind="stable")
-        self.groups, self.first, self.last = groups_of(asked[order].astype(np.uint64))
+    def __init__(self, index: Indices, rows: Addresses, kept: list[PackedRows]) -> None:
+        order = np.argsort(index, kind="stable")
+        self.groups, self.first, self.last = groups_of(index[order].astype(np.uint64))
         self.rows = rows[order]
         self._kept = kept  # what the addresses point into
 
@@ -101,7 +101,7 @@ class DerakhshanJoin(Join):
         fetched = self._fetch(distinct)
         if fetched is None and len(codes) == 1:
             self.stats.misses += 1
-            yield from ask(self._unprojected, stream, codes, self.reader)
+            yield from emit_one(self._unprojected, stream, codes, self.reader)
             self.stats.count_reads(self.reader.counters)
             return
         if fetched is None:
@@ -113,22 +113,22 @@ class DerakhshanJoin(Join):
         self.stats.hits += int((entries >= 0).sum())
         self.stats.count_reads(self.reader.counters)
         first, last, rows = self._candidates(entries, missing, of, fetched)
-        yield from give(self.output, stream, codes, first, last, rows, sure=self.output.sure)
+        yield from emit(self.output, stream, codes, first, last, rows, sure=self.output.sure)
         self.cache.touch(entries[entries >= 0])
         self._remember(distinct, fetched)
 
     def _fetch(self, codes: Codes) -> _Fetched | None:
         """All rows of these ascending codes, projected; None if they do not fit."""
-        asked, rows, kept, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [], 0
+        index, rows, kept, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [], 0
         for found, loaded in self.reader.match(codes):
             size += int(self.projection.lengths(loaded).sum()) if len(loaded) else 0
             if size > self._fetch_bytes:
                 return None
             packed = self.projection.apply(loaded)
             kept.append(packed)
-            asked.append(found)
+            index.append(found)
             rows.append(packed.addresses)
-        return _Fetched(np.concatenate(asked), np.concatenate(rows), kept)
+        return _Fetched(np.concatenate(index), np.concatenate(rows), kept)
 
     def _candidates(
         self, entries: Indices, missing: Indices, of: Indices, fetched: _Fetched

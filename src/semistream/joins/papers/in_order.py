@@ -1,6 +1,6 @@
 """Output in stream order: tuples leave one after the other, each with all its matches.
 
-`give` does it for tuples whose matches are at hand. `OrderedMeeting` is for a scan join, where matches come whenever
+`emit` does it for tuples whose matches are at hand. `OrderedMeeting` is for a scan join, where matches come whenever
 their chunk comes by: the first one is kept in a cell of the tuple's slot until the tuple leaves. A tuple with more
 matches, or with one that is longer than a cell, asks the store for them when it leaves; so memory has a bound however
 many there are.
@@ -29,7 +29,7 @@ CELL_OVERHEAD = 2  # two flags
 _NOTHING: Indices = np.empty(0, np.int64)
 
 
-def give(
+def emit(
     output: Output, stream: pa.RecordBatch, codes: Codes, first: Indices, last: Indices, rows: Addresses, *, sure: bool
 ) -> Iterator[pa.RecordBatch]:
     """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` that they match."""
@@ -46,9 +46,9 @@ def give(
                 yield output.pairs(stream, left, codes[left], rows[right])
         matched[start:end] = found
         if output.wants_rows and (end > start + 1 or not found[0]):
-            left, given = _with_unmatched(output, tuples[~found], left, rows[right])
+            left, paired = _with_unmatched(output, tuples[~found], left, rows[right])
             if len(left):
-                yield output.pairs(stream, left, codes[left], given)
+                yield output.pairs(stream, left, codes[left], paired)
     output.count(stream, matched)
     if not output.wants_rows:
         yield from output.rest(stream, matched)
@@ -63,7 +63,7 @@ def _with_unmatched(output: Output, unmatched: Indices, left: Indices, rows: Add
     return everyone[order], np.concatenate([rows, np.zeros(len(unmatched), np.int64)])[order]
 
 
-def ask(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reader) -> Iterator[pa.RecordBatch]:
+def emit_one(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reader) -> Iterator[pa.RecordBatch]:
     """One tuple with all its matches, from the store, however many there are."""
     matched = np.zeros(1, np.bool_)
     for found, rows in reader.match(codes):
@@ -121,12 +121,12 @@ class OrderedMeeting(Meeting):
                 if one > done:
                     first = np.arange(one - done)
                     ends, cells = first + self._held[some[run]], self._addresses(some[run])
-                    yield from give(
+                    yield from emit(
                         self._from_cells, stream.slice(done, one - done), codes[run], first, ends, cells, sure=True
                     )
                 if one < len(some):
                     alone = stream.slice(one, 1), codes[one : one + 1]
-                    yield from ask(self.output, *alone, self._reader)
+                    yield from emit_one(self.output, *alone, self._reader)
                 done = one + 1
         self._held[slots] = self._many[slots] = False
 

@@ -59,12 +59,12 @@ class IndexNestedLoopJoin(Join):
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
         stats.rows_in += stream.num_rows
         matched = np.zeros(stream.num_rows, np.bool_)
-        asked = np.flatnonzero(valid)
-        stats.misses += len(asked)
-        for found, rows in self.reader.match_each(codes[asked]):
+        keyed = np.flatnonzero(valid)
+        stats.misses += len(keyed)
+        for found, rows in self.reader.match_each(codes[keyed]):
             packed = self.projection.apply(rows)
             for start in range(0, len(rows), self.output.most_rows):
-                left = asked[found[start : start + self.output.most_rows]]
+                left = keyed[found[start : start + self.output.most_rows]]
                 right = packed.addresses[start : start + self.output.most_rows]
                 if not self.output.sure:
                     same = self.output.matching(stream, left, right, matched[left])

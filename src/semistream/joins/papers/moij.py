@@ -70,7 +70,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         self.charged = 0  # bytes
         self.evictions = 0
         self._charge = np.zeros(self.cache.capacity, np.int64)
-        self._began: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
+        self._starts: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
         self._hand = 0
 
     @property
@@ -80,7 +80,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
     def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         if self.settings.eviction == "corrected":
-            self._began.append((self.iteration, self.stats.rows_in))
+            self._starts.append((self.iteration, self.stats.rows_in))
         waiting, sizes = self.table.counts(entries), last - first
         charge = sizes * self.row_cost
         worth = waiting * self.slot_cost > self.factor * sizes * self.row_cost
@@ -130,9 +130,9 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             return 1
         entry = self.table.lookup(np.array([oldest], np.uint64))
         born = int(self.table.born[self.table.slots_of(entry)[:1]][0])
-        while len(self._began) > 1 and self._began[1][0] <= born:
-            self._began.popleft()
-        return max(1, self.stats.rows_in - self._began[0][1])
+        while len(self._starts) > 1 and self._starts[1][0] <= born:
+            self._starts.popleft()
+        return max(1, self.stats.rows_in - self._starts[0][1])
 
     def check(self) -> None:
         """As a cache join; and the slots add up."""

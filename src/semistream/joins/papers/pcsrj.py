@@ -34,8 +34,8 @@ from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store, StoreFacts
 
 _AHEAD = 4  # batches that wait between the threads
-Given = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
-Made = queue.Queue[tuple[int, pa.RecordBatch | BaseException | None]]  # by a node; None at its end
+Input = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
+Outputs = queue.Queue[pa.RecordBatch | BaseException | None]  # of all nodes; None at the end of each
 Node = SemiStreamCacheJoin | RemoteNode
 T = TypeVar("T")
 
@@ -81,21 +81,21 @@ class ParallelCacheJoin(Join):
         self.stats.peak_bytes = budget.peak
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given: list[Given] = [queue.Queue(_AHEAD) for _ in self.nodes]
-        made: Made = queue.Queue(_AHEAD * len(self.nodes))
+        inputs: list[Input] = [queue.Queue(_AHEAD) for _ in self.nodes]
+        outputs: Outputs = queue.Queue(_AHEAD * len(self.nodes))
         stop = threading.Event()
         before = [node.stats.copy() for node in self.nodes]
         threads = [
-            threading.Thread(target=_run, args=(number, node, given[number], made, stop), daemon=True)
-            for number, node in enumerate(self.nodes)
+            threading.Thread(target=_run, args=(node, batches_in, outputs, stop), daemon=True)
+            for node, batches_in in zip(self.nodes, inputs, strict=True)
         ]
-        feeder = threading.Thread(target=self._feed, args=(batches, given, made, stop), daemon=True)
+        feeder = threading.Thread(target=self._feed, args=(batches, inputs, outputs, stop), daemon=True)
         for thread in (*threads, feeder):
             thread.start()
         try:
             running = len(threads)
             while running:
-                _, item = made.get()
+                item = outputs.get()
                 if item is None:
                     running -= 1
                 elif isinstance(item, BaseException):
@@ -107,13 +107,15 @@ class ParallelCacheJoin(Join):
             # Not for the feeder: its source may block for ever, and it ends by itself once that comes back.
             for thread in threads:
                 while thread.is_alive():
-                    _drain(made)
+                    _drain(outputs)
                     thread.join(0.01)
             for node, old in zip(self.nodes, before, strict=True):
                 self._add(node.stats.since(old))
             self.unmatched_sample = [key for node in self.nodes for key in node.unmatched_sample][:5]
 
-    def _feed(self, batches: Iterable[pa.RecordBatch], given: list[Given], made: Made, stop: threading.Event) -> None:
+    def _feed(
+        self, batches: Iterable[pa.RecordBatch], inputs: list[Input], outputs: Outputs, stop: threading.Event
+    ) -> None:
         """Send every tuple to the node of its partition; those without a key to the first.
 
         A batch without tuples goes to all: nothing came for a while.
@@ -121,21 +123,21 @@ class ParallelCacheJoin(Join):
         quiet = pa.RecordBatch.from_pylist([], self.plan.stream)
         try:
             for batch in batches:
-                if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in given):
+                if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in inputs):
                     return
                 for piece in pieces(batch, MOST_ROWS, self.plan.stream):
                     columns = [piece.column(name) for name in self.plan.stream_keys]
                     codes, valid = self.plan.codec.encode(columns)
                     node = np.searchsorted(self._firsts, codes, "right") % len(self.nodes)
                     node[~valid] = 0
-                    for number, one in enumerate(given):
+                    for number, one in enumerate(inputs):
                         some = piece.take(pa.array(np.flatnonzero(node == number)))
                         if some.num_rows and not _put(one, some, stop):
                             return
         except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
-            _put(made, (-1, error), stop)
+            _put(outputs, error, stop)
         finally:
-            for one in given:
+            for one in inputs:
                 _put(one, None, stop)
 
     def _add(self, stats: Stats) -> None:
@@ -175,15 +177,15 @@ class ParallelCacheJoin(Join):
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 
-def _run(number: int, node: Node, given: Given, made: Made, stop: threading.Event) -> None:
+def _run(node: Node, batches: Input, outputs: Outputs, stop: threading.Event) -> None:
     """One node's thread."""
     try:
-        for batch in node.join(iter(lambda: _get(given, stop), None)):
-            if not _put(made, (number, batch), stop):
+        for batch in node.join(iter(lambda: _get(batches, stop), None)):
+            if not _put(outputs, batch, stop):
                 return
-        _put(made, (number, None), stop)
+        _put(outputs, None, stop)
     except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
-        _put(made, (number, error), stop)
+        _put(outputs, error, stop)
 
 
 def _put(where: queue.Queue[T], what: T, stop: threading.Event) -> bool:
@@ -196,7 +198,7 @@ def _put(where: queue.Queue[T], what: T, stop: threading.Event) -> bool:
     return False
 
 
-def _get(where: Given, stop: threading.Event) -> pa.RecordBatch | None:
+def _get(where: Input, stop: threading.Event) -> pa.RecordBatch | None:
     while not stop.is_set():
         try:
             return where.get(timeout=0.05)
@@ -205,7 +207,7 @@ def _get(where: Given, stop: threading.Event) -> pa.RecordBatch | None:
     return None
 
 
-def _drain(where: Made) -> None:
+def _drain(where: Outputs) -> None:
     try:
         while True:
             where.get_nowait()

@@ -33,7 +33,7 @@ class RemoteNode:
     def __init__(
         self, kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, settings: JoinSettings
     ) -> None:
-        self._made_of = kind, store, plan, memory_bytes, settings
+        self._arguments = kind, store, plan, memory_bytes, settings
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: Connection | None = None
@@ -41,7 +41,7 @@ class RemoteNode:
         self._before = self.stats  # what processes counted that are gone
         self.unmatched_sample: list[object] = []
 
-    def _begin(self) -> Connection:
+    def _start(self) -> Connection:
         if self._ours is not None and self._process is not None and self._process.poll() is None:
             return self._ours
         ours, theirs = socket.socketpair()
@@ -49,21 +49,21 @@ class RemoteNode:
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         connection = Connection(ours.detach())
-        connection.send(self._made_of)
+        connection.send(self._arguments)
         weakref.finalize(self, _end, self._process)
         self._ours = connection
         return connection
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Join.join`."""
-        ours = self._begin()
+        ours = self._start()
         sender = threading.Thread(target=_send, args=(ours, batches), daemon=True)
         sender.start()
         done = False
         try:
             while data := ours.recv_bytes():
                 yield pa.ipc.read_record_batch(pa.py_buffer(data), self._plan.output)
-            told = ours.recv()
+            result = ours.recv()
             done = True
         except (EOFError, OSError):
             raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
@@ -71,10 +71,10 @@ class RemoteNode:
             if not done:
                 self._stop()
             sender.join()
-        if isinstance(told, BaseException):
+        if isinstance(result, BaseException):
             self._stop()
-            raise told
-        self.stats, self.unmatched_sample = self._before + told[0], told[1]
+            raise result
+        self.stats, self.unmatched_sample = self._before + result[0], result[1]
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -142,17 +142,17 @@ def serve(number: int) -> None:
 
     try:
         while True:
-            told: tuple[Stats, list[object]] | SemistreamError
+            result: tuple[Stats, list[object]] | SemistreamError
             messages = _Messages(connection)
             try:
                 for batch in join.join(feed(messages)):
                     messages.add(batch)
                 messages.flush()
                 join.check()
-                told = join.stats.copy(), join.unmatched_sample
+                result = join.stats.copy(), join.unmatched_sample
             except SemistreamError as error:
-                told = error
+                result = error
             connection.send_bytes(b"")
-            connection.send(told)
+            connection.send(result)
     except (EOFError, OSError):
         return  # the other side is gone

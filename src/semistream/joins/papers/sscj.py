@@ -65,7 +65,7 @@ class SemiStreamCacheJoin(CacheJoin):
         self.settings = SscjSettings.of(settings)
         self.threshold = self.settings.threshold or 1
         self.evictions = 0
-        self._round_began = 0
+        self._round_start = 0
 
     def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
         frequency = self.table.counts(entries)
@@ -89,9 +89,9 @@ class SemiStreamCacheJoin(CacheJoin):
 
     def _adapt(self) -> None:
         """Once a round of n iterations: a higher threshold when many were replaced, a lower one when there is room."""
-        if self.settings.threshold is not None or self.iteration - self._round_began < len(self.partitions):
+        if self.settings.threshold is not None or self.iteration - self._round_start < len(self.partitions):
             return
-        self._round_began = self.iteration
+        self._round_start = self.iteration
         if self.evictions > max(1, self.cache.keys) // 10:
             self.threshold += 1
         elif self.cache.free > 0 and self.threshold > 1:

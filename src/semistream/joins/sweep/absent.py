@@ -42,9 +42,9 @@ class AbsentKeys:
             return
         from semistream.kernels.bloom import bloom_test
 
-        asked = np.flatnonzero(values == 0)
-        maybe = np.empty(len(asked), np.bool_)
-        bloom_test(self.filter, codes[asked], maybe)
-        absent = asked[~maybe]
+        unknown = np.flatnonzero(values == 0)
+        maybe = np.empty(len(unknown), np.bool_)
+        bloom_test(self.filter, codes[unknown], maybe)
+        absent = unknown[~maybe]
         if len(absent):
             values[absent[~self._store.in_deltas(codes[absent])]] = 1
