@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -38,34 +38,14 @@ _HINTS = {
 _BINLOG = re.compile(r".*\.(\d+)")
 
 
-@dataclass
-class _Records:
-    """What the lines hold, record by record."""
+class _Record(NamedTuple):
+    """One change: its row, when it was (milliseconds, place in the source's log), and why it is bad, if it is."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    ops: list[str] = field(default_factory=list)
-    hints: list[dict[str, str]] = field(default_factory=list)
-    logs: list[tuple[str, int]] = field(default_factory=list)  # kind of position, position
-    times: list[int | None] = field(default_factory=list)
-    places: list[tuple[str, int, str]] = field(default_factory=list)
-    bad: Bad = field(default_factory=dict)
-
-    def add(self, row: dict[str, Any], op: str, payload: dict[str, Any], hints: dict[str, str], place: Any) -> None:
-        """One change."""
-        self.rows.append(row)
-        self.ops.append(op)
-        self.hints.append(hints)
-        time, log = _when(payload)
-        self.times.append(time)
-        self.logs.append(log)
-        self.places.append(place)
-
-    @property
-    def order(self) -> pa.Array:
-        """Where each change stands, by the log if all have a place in the same kind of log."""
-        if len({kind for kind, _ in self.logs}) == 1:
-            return pa.array([position for _, position in self.logs], pa.int64())
-        return pa.array([time or 0 for time in self.times], pa.int64())
+    row: dict[str, Any]
+    op: str
+    time: int | None = None
+    log: tuple[str, int] = ("time", 0)  # kind of position, position
+    bad: str | None = None
 
 
 def debezium_changes(
@@ -80,70 +60,66 @@ def debezium_changes(
     if time_unit is not None:
         choose("time_unit", time_unit, tuple(UNITS))
     found, places, rejects = parsed_lines(lines)
-    records = _Records()
-    interesting = [item.name for item in schema if pa.types.is_temporal(item.type) or pa.types.is_decimal(item.type)]
-    for message, place in zip(found, places, strict=True):
+    records: list[_Record] = []
+    hints: list[dict[str, str]] = []  # of each record
+    lines_of: list[int] = []
+    times = [item.name for item in schema if pa.types.is_temporal(item.type)]
+    hinted = [*times, *(item.name for item in schema if pa.types.is_decimal(item.type))]
+    units = {} if time_unit is None else dict.fromkeys(times, time_unit)
+    for line, message in enumerate(found):
         payload = message.get("payload", message)
         if payload is None or (isinstance(payload, dict) and payload.get("op") == "m"):
             continue
-        hints = _hints(message.get("schema"), interesting)
-        if time_unit is not None:
-            times = [name for name in interesting if pa.types.is_temporal(schema.field(name).type)]
-            hints = {**dict.fromkeys(times, time_unit), **hints}
         for side in ("before", "after") if constants and isinstance(payload, dict) else ():
             if isinstance(payload.get(side), dict):
                 payload[side].update(constants)
-        _take(records, payload, schema, key, hints, place)
-    columns, wrong = {}, {}
-    for item in schema:
-        hints_of = [hints.get(item.name) for hints in records.hints] if item.name in interesting else None
-        columns[item.name], wrong[item.name] = array_of([row.get(item.name) for row in records.rows], item, hints_of)
-    made = assemble(
-        columns,
+        made = _records(payload, schema, key)
+        records += made
+        hints += [{**units, **_hints(message.get("schema"), hinted)}] * len(made)
+        lines_of += [line] * len(made)
+
+    def column(item: pa.Field) -> tuple[pa.Array, Bad]:
+        of_each = [some.get(item.name) for some in hints] if item.name in hinted else None
+        return array_of([record.row.get(item.name) for record in records], item, of_each)
+
+    same_log = len({kind for kind, _ in (record.log for record in records)}) == 1
+    order = [record.log[1] if same_log else record.time or 0 for record in records]
+    stamps = [record.time and record.time * 1000 for record in records]
+    changes = assemble(
         schema,
         key,
-        records.ops,
-        records.places.__getitem__,
-        bad=records.bad,
-        wrong=wrong,
-        times=pa.array([time and time * 1000 for time in records.times], pa.int64()).view(pa.timestamp("us", "UTC")),
-        order=records.order,
+        [record.op for record in records],
+        column,
+        lambda row: places[lines_of[row]],
+        bad={row: record.bad for row, record in enumerate(records) if record.bad},
+        times=pa.array(stamps, pa.int64()).view(pa.timestamp("us", "UTC")),
+        order=pa.array(order, pa.int64()),
     )
-    return replace(made.with_rejects(rejects), records=len(found) + len(rejects))  # a moved key was two changes
+    return replace(changes.with_rejects(rejects), records=len(found) + len(rejects))  # a moved key was two changes
 
 
-def _take(
-    records: _Records,
-    payload: Any,
-    schema: pa.Schema,
-    key: Sequence[str],
-    hints: dict[str, str],
-    place: tuple[str, int, str],
-) -> None:
-    """Add what one envelope says; an update that moves a row to another key is a delete as well."""
+def _records(payload: Any, schema: pa.Schema, key: Sequence[str]) -> list[_Record]:
+    """What one envelope says; an update that moves a row to another key is a delete as well."""
     op = payload.get("op") if isinstance(payload, dict) else None
     if op not in ("c", "r", "u", "d", "t"):
         shown = "no envelope of Debezium: it has no operation" if op is None else f"its operation is {op!r}"
-        records.bad[len(records.rows)] = f"{shown}; known are c, r, u, d, t and m"
-        records.add({}, "t", {}, {}, place)
-        return
+        return [_Record({}, "t", bad=f"{shown}; known are c, r, u, d, t and m")]
+    when = _when(payload)
+    if op == "t":
+        return [_Record({}, "t", *when)]
     before, after = payload.get("before"), payload.get("after")
     row, name, needed = (before, "before", list(key)) if op == "d" else (after, "after", schema.names)
-    if op == "t":
-        records.add({}, "t", payload, hints, place)
-        return
     if not isinstance(row, dict):
-        records.bad[len(records.rows)] = f"operation {op!r} without {name!r}" + (
-            "; with PostgreSQL set REPLICA IDENTITY of the table" if op == "d" else ""
-        )
-        row = {}
+        remedy = "; with PostgreSQL set REPLICA IDENTITY of the table" if op == "d" else ""
+        return [_Record({}, op, *when, f"operation {op!r} without {name!r}{remedy}")]
     missing = [one for one in needed if one not in row or row[one] == UNAVAILABLE]
     if missing:
         why = "was not sent; set REPLICA IDENTITY FULL" if missing[0] in row else f"is not in {name!r}"
-        records.bad.setdefault(len(records.rows), f"column {missing[0]!r} {why}")
-    elif op == "u" and isinstance(before, dict) and any(one in before and before[one] != row[one] for one in key):
-        records.add({**row, **before}, "d", payload, hints, place)
-    records.add(row, op, payload, hints, place)
+        return [_Record(row, op, *when, f"column {missing[0]!r} {why}")]
+    made = [_Record(row, op, *when)]
+    if op == "u" and isinstance(before, dict) and any(one in before and before[one] != row[one] for one in key):
+        made.insert(0, _Record({**row, **before}, "d", *when))
+    return made
 
 
 def _hints(schema: Any, names: Sequence[str]) -> dict[str, str]:

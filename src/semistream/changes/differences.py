@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import parse_bytes
-from semistream.changes.arrays import columns_of
-from semistream.changes.rows import change_schema
+from semistream.changes.arrays import columns_of, store_rows
+from semistream.changes.rows import OP, change_schema
 from semistream.errors import ArgumentError, SchemaError, local_path
 from semistream.lookup.run import make_join
 from semistream.rows import normalise
@@ -150,13 +150,8 @@ def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _change_rows(op: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    wanted = change_schema(schema)
-    head = [pa.repeat(pa.scalar(op), rows.num_rows), pa.nulls(rows.num_rows, wanted.field(1).type)]
-    columns = [
-        rows.column(item.name) if item.name in rows.schema.names else pa.nulls(rows.num_rows, item.type)
-        for item in schema
-    ]
-    return pa.RecordBatch.from_arrays([*head, *columns], schema=wanted)
+    columns = {OP: pa.repeat(pa.scalar(op), rows.num_rows), **{name: rows.column(name) for name in rows.schema.names}}
+    return store_rows(change_schema(schema), rows.num_rows, columns).to_batches()[0]
 
 
 def _check_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> None:
@@ -179,6 +174,6 @@ def _check_distinct(keys: MasterStore) -> None:
             row = int(np.flatnonzero(groups == numbers[counts.argmax()])[0])
             raise SchemaError(
                 f"the snapshot has several rows for the key {rows.slice(row, 1).to_pylist()[0]}; "
-                "a snapshot has one row a key"
+                "a snapshot has one row per key"
             )
         last = rows.slice(max(0, rows.num_rows - 16))  # a code that keys share has few of them

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.changes.rows import OP, WORDS, Bad, Changes, Reject, assemble
+from semistream.changes.rows import OP, WORDS, Bad, Changes, Place, Reject, assemble
 from semistream.changes.values import array_of, cast_column
 from semistream.errors import ArgumentError, SchemaError
 from semistream.rows import plain_values
@@ -40,21 +40,12 @@ def plain_changes(
                 f"their columns are {opened.schema.names}"
             )
     table = pa.Table.from_batches(list(opened.batches()), opened.schema)
-    columns, wrong = {}, {}
-    for item in schema:
-        columns[item.name], wrong[item.name] = cast(_whole(table, item.name), item)
-
-    def place(row: int) -> tuple[str, int, str]:
-        return name, row + 1, json.dumps(table.slice(row, 1).to_pylist()[0], default=_written)
-
     return assemble(
-        columns,
         schema,
         key,
         table.column(op).to_pylist(),
-        place,
-        bad={},
-        wrong=wrong,
+        lambda item: cast(_whole(table, item.name), item),
+        lambda row: (name, row + 1, json.dumps(table.slice(row, 1).to_pylist()[0], default=_written)),
         order=_whole(table, order) if order else None,
     )
 
@@ -78,29 +69,25 @@ def plain_lines(
         for name in (*needed, *columns_of):
             if name not in record:
                 bad.setdefault(row, f"it has no column {name!r}")
-    columns, wrong = {}, {}
-    for item in schema:
-        columns[item.name], wrong[item.name] = array_of([record.get(item.name) for record in found], item)
     made = assemble(
-        columns,
         schema,
         key,
         [record.get(op) for record in found],
+        lambda item: array_of([record.get(item.name) for record in found], item),
         places.__getitem__,
         bad=bad,
-        wrong=wrong,
         order=ordering([record.get(order) for record in found], order) if order else None,
     )
     return made.with_rejects(rejects)
 
 
-def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[tuple[str, int, str]], list[Reject]]:
+def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[Place], list[Reject]]:
     """The JSON objects of some lines, where each stood, and the lines that hold none; ``null`` and blanks are left out.
 
     Numbers with a fraction stay exact.
     """
     found: list[dict[str, Any]] = []
-    places: list[tuple[str, int, str]] = []
+    places: list[Place] = []
     rejects: list[Reject] = []
     for source, number, text in lines:
         shown = text.decode(errors="backslashreplace") if isinstance(text, bytes) else text

@@ -21,8 +21,12 @@ from semistream.errors import ArgumentError, SchemaError, choose, local_path
 
 FORMATS = ("debezium", "plain")
 Progress = Callable[[str, int, int | None], None]
-_JSON = (".json", ".jsonl", ".ndjson")
-_TABLES = (".csv", ".parquet", ".pq", ".arrow", ".feather")
+_KINDS = {
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    ".csv": "csv",
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather"), "arrow"),
+}
 
 
 def read_changes(
@@ -70,11 +74,9 @@ def _kind(path: Path) -> str:
     if not path.is_file():
         raise ArgumentError(f"{path} is not a file of changes; name files, not directories")
     suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
-    if suffix.lower() in _JSON:
-        return "json"
-    if suffix.lower() not in _TABLES:
-        raise ArgumentError(f"{path}: changes are read from {', '.join((*_JSON, *_TABLES))} files")
-    return {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(suffix.lower(), "arrow")
+    if suffix.lower() not in _KINDS:
+        raise ArgumentError(f"{path}: changes are read from {', '.join(_KINDS)} files")
+    return _KINDS[suffix.lower()]
 
 
 def _lines(paths: Iterable[Path], progress: Progress | None) -> Iterator[Line]:

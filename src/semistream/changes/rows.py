@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,8 @@ Bad = dict[int, str]  # row: reason
 OP = "_op"
 TIME = "_time"  # when the source made the change, where it is known
 OPS = ("insert", "update", "upsert", "delete", "truncate")
-Place = Callable[[int], tuple[str, int, str]]  # row → source, line, record
+Place = tuple[str, int, str]  # source, line, record
+Read = Callable[[pa.Field], tuple[pa.Array, Bad]]  # a column, and the rows whose value does not fit it
 WORDS = {
     **dict.fromkeys(("i", "c", "insert", "create"), "insert"),
     **dict.fromkeys(("u", "update"), "update"),
@@ -78,30 +80,31 @@ def change_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def assemble(
-    columns: Mapping[str, pa.Array],
     schema: pa.Schema,
     key: Sequence[str],
     words: Sequence[object],
-    place: Place,
+    read: Read,
+    place: Callable[[int], Place],
     *,
-    bad: Bad,
-    wrong: Mapping[str, Bad],
+    bad: Mapping[int, str] = MappingProxyType({}),
     times: pa.Array | None = None,
     order: pa.Array | None = None,
 ) -> Changes:
     """Changes from columns; what cannot be one becomes a reject that says why.
 
-    ``bad`` are rows that are bad whatever they hold, ``wrong`` the values that do not fit a column: with a delete
-    only those of the key count. ``order`` sorts the rows; equal ones, and without it all, stay as they come.
+    ``read`` gives a column, and the values that do not fit it: with a delete only those of the key count. ``bad`` are
+    rows that are bad whatever they hold. ``order`` sorts the rows; equal ones, and without it all, stay as they come.
     """
     ops = [WORDS.get(str(word).lower()) for word in words]
     reasons = dict(bad)
     for row, (op, word) in enumerate(zip(ops, words, strict=True)):
         if op is None and row not in reasons:
             reasons[row] = f"its operation {word!r} is none of {', '.join(OPS)}"
-    for name in schema.names:
-        for row, reason in wrong.get(name, {}).items():
-            if ops[row] != "truncate" and (name in key or ops[row] != "delete"):
+    columns = {}
+    for item in schema:
+        columns[item.name], wrong = read(item)
+        for row, reason in wrong.items():
+            if ops[row] != "truncate" and (item.name in key or ops[row] != "delete"):
                 reasons.setdefault(row, reason)
     for name in key:
         for row in _nulls(columns[name]):
@@ -118,8 +121,11 @@ def assemble(
     good = good[emptied[-1] + 1 :] if emptied else good
     made = change_schema(schema)
     stamps = times if times is not None else pa.nulls(len(ops), made.field(TIME).type)
-    arrays = [pa.array(ops, pa.string()), stamps, *(columns[name] for name in schema.names)]
-    rejects = [_reject(place(row), reasons[row]) for row in sorted(reasons)]
+    arrays = [pa.array(ops, pa.string()), stamps, *columns.values()]
+    rejects = []
+    for row in sorted(reasons):
+        source, line, record = place(row)
+        rejects.append(Reject(source, line, reasons[row], record))
     return Changes(pa.Table.from_arrays(arrays, schema=made).take(pa.array(good)), rejects, len(ops), bool(emptied))
 
 
@@ -133,8 +139,3 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
 def _nulls(column: pa.Array) -> list[int]:
     found: list[int] = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist()
     return found
-
-
-def _reject(place: tuple[str, int, str], reason: str) -> Reject:
-    source, line, record = place
-    return Reject(source, line, reason, record)

@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.changes.arrays import times_of
+from semistream.changes.rows import Bad
 from semistream.errors import SchemaError
 
-Bad = dict[int, str]  # row: reason
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BASE64 = "base64"  # hint: a decimal as its unscaled bytes
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -46,17 +47,16 @@ def array_of(values: Sequence[Any], field: pa.Field, hints: Sequence[str | None]
         except (ValueError, TypeError, ArithmeticError) as error:
             made.append(None)
             bad[row] = f"column {field.name!r}: {_short(value)} is no {field.type}{_because(error)}"
-    return _raw(made, field.type), bad
+    return times_of(made, field.type) if pa.types.is_temporal(field.type) else pa.array(made, field.type), bad
 
 
 def converter(field: pa.Field) -> Callable[[Any, str | None], Any]:
-    """The function that turns one value into what `_raw` takes."""
+    """The function that turns one value into what the column is made of; of times, whole numbers."""
     kind, types = field.type, pa.types
     if types.is_boolean(kind):
         return lambda value, _: bool(_one_of(value, (bool, int), value in (0, 1)))
     if types.is_integer(kind):
-        low, high = _range(kind)
-        return lambda value, _: _one_of(value, (int,), not isinstance(value, bool) and low <= value <= high)
+        return lambda value, _: pa.scalar(_whole(value), kind).as_py()  # raises when it is out of range
     if types.is_floating(kind):
         return lambda value, _: float(_one_of(value, (int, float, Decimal, str), not isinstance(value, bool)))
     if types.is_decimal(kind):
@@ -110,21 +110,14 @@ _NATURAL: dict[str, set[type]] = {
 }
 
 
-def _raw(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return pa.array(values, kind)
-
-
 def _one_of(value: Any, types: tuple[type, ...], allowed: bool = True) -> Any:
     if not isinstance(value, types) or not allowed:
         raise TypeError
     return value
 
 
-def _range(kind: pa.DataType) -> tuple[int, int]:
-    bits = kind.bit_width
-    return (0, (1 << bits) - 1) if pa.types.is_unsigned_integer(kind) else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+def _whole(value: Any) -> int:
+    return int(_one_of(value, (int,), not isinstance(value, bool)))
 
 
 def _decimal(value: Any, kind: pa.DataType, hint: str | None) -> Decimal:
@@ -150,17 +143,14 @@ def _decimal(value: Any, kind: pa.DataType, hint: str | None) -> Decimal:
 def _days(value: Any) -> int:
     if isinstance(value, str):
         return (dt.date.fromisoformat(value.removesuffix("Z")) - dt.date(1970, 1, 1)).days
-    days = int(_one_of(value, (int,), not isinstance(value, bool)))
-    if not -(2**31) <= days < 2**31:
-        raise ValueError
-    return days
+    return int(pa.scalar(_whole(value), pa.int32()).as_py())
 
 
 def _ticks(value: Any, unit: str, hint: str | None, parsed: Callable[[str], int]) -> int:
     if isinstance(value, str):
         number, given = parsed(value), "us"
     else:
-        number, given = int(_one_of(value, (int,), not isinstance(value, bool))), hint or unit
+        number, given = _whole(value), hint or unit
     exact, rest = divmod(number * UNITS[unit], UNITS[given])
     if rest or not -(2**63) <= exact < 2**63:
         raise ValueError(f", which counts {unit}")

@@ -27,8 +27,7 @@ from typing import Any, Literal, Protocol, cast
 import pyarrow as pa
 
 from semistream.durable import sync_directory
-from semistream.errors import ArgumentError, SchemaError, choose
-from semistream.warehouse import SinkError
+from semistream.errors import ArgumentError, SchemaError, SinkError, choose
 from semistream.warehouse.marks import check_app, check_query
 from semistream.warehouse.schemas import stored_schema
 

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, local_path
-from semistream.warehouse import SinkError
+from semistream.errors import ArgumentError, SinkError, local_path
 from semistream.warehouse.delta_log import create_table, first_line, marked, marks_in, open_table
 from semistream.warehouse.marks import Stream, check_app, digits_of, stream_marks
 from semistream.warehouse.schemas import check_schema, types_of

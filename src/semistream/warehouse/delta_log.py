@@ -1,19 +1,26 @@
-"""Opening, making and committing to Delta tables, with marks as application transactions."""
+"""Opening, making, reading and committing to Delta tables, with marks as application transactions."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 
-from semistream.warehouse import SinkError
+from semistream.errors import SinkError
+from semistream.warehouse.contract import StagedFile, staged_path
 from semistream.warehouse.marks import Marks, Stream
 from semistream.warehouse.schemas import stored_schema
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
+
+_OLDEST = (1, 6)
+_DELETE = "__delete"  # the row of a change stands for a key whose rows go
 
 
 def open_table(path: Path) -> DeltaTable | None:
@@ -58,3 +65,71 @@ def marks_in(table: DeltaTable | None, stream: Stream, query: str) -> Marks:
 def first_line(error: Exception) -> str:
     """delta-rs adds its stack trace to a message."""
     return str(error).partition("\n")[0]
+
+
+def check_deltalake() -> None:
+    """Refuse a delta-rs that adds files without their marks: a batch would be written again after a crash."""
+    import deltalake
+
+    found = deltalake.__version__
+    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
+        raise SinkError(
+            f"deltalake {found} is too old for a warehouse; run: pip install 'deltalake>={'.'.join(map(str, _OLDEST))}'"
+        )
+
+
+def add_action(root: Path, file: StagedFile) -> AddAction:
+    """What adds a staged file to a table's log. With the count, readers need not open the file to count rows."""
+    from deltalake.transaction import AddAction
+
+    path = staged_path(root, file)
+    name = str(path.relative_to(root))
+    if not name.isascii() or not all(c.isalnum() or c in "-._=/" for c in name):  # the log would have to encode it
+        raise SinkError(f"{path} cannot be named in a Delta log; use letters, digits, '-', '_', '.' and '='")
+    modified = int(path.stat().st_mtime * 1000)
+    return AddAction(name, file.bytes, {}, modified, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    """All rows of a local table.
+
+    Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
+    aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow.dataset as ds
+
+    if table.metadata().partition_columns or not Path(_local(table.table_uri)).is_dir():
+        return table.to_pyarrow_table()  # not one of ours
+    paths = [_local(uri) for uri in table.file_uris()]
+    schema = pa.schema(table.schema().to_arrow())
+    return ds.dataset(paths, schema=schema, format="parquet").to_table() if paths else schema.empty_table()
+
+
+def _local(uri: str) -> str:
+    return unquote(uri.removeprefix("file://"))
+
+
+def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:
+    """Rows of these keys go, the new ones come: one commit, though a key may have several rows."""
+    gone = keys.append_column(_DELETE, pa.array([True] * keys.num_rows, pa.bool_()))
+    come = rows.append_column(_DELETE, pa.array([False] * rows.num_rows, pa.bool_()))
+    source = pa.concat_tables([come, gone], promote_options="default")
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
+    merger = table.merge(
+        source,
+        f"{same} AND s.{_quoted(_DELETE)}",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=properties,
+        streamed_exec=False,  # files whose statistics rule out every key are not read
+    )
+    columns = {_quoted(name): f"s.{_quoted(name)}" for name in rows.column_names}
+    merger = merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{_quoted(_DELETE)}")
+    done = merger.execute()
+    if not done["num_target_rows_deleted"] and not done["num_target_rows_inserted"]:
+        # A merge that changes nothing makes no commit, and the version would not be marked.
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

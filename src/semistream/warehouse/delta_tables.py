@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.errors import local_path
+from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
-from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterError
 from semistream.warehouse.contract import (
     RESERVED,
     BatchWrites,
@@ -34,8 +33,17 @@ from semistream.warehouse.contract import (
     made,
     staged_path,
 )
-from semistream.warehouse.delta_files import add_action, check_deltalake, replace_keys, rows_of
-from semistream.warehouse.delta_log import create_table, first_line, marked, marks_in, open_table
+from semistream.warehouse.delta_log import (
+    add_action,
+    check_deltalake,
+    create_table,
+    first_line,
+    marked,
+    marks_in,
+    open_table,
+    replace_keys,
+    rows_of,
+)
 from semistream.warehouse.marks import (
     Marks,
     Stream,
@@ -44,6 +52,7 @@ from semistream.warehouse.marks import (
     mirror_mark,
     mirror_marks,
     mirror_store_mark,
+    stale_mirror,
     stream_marks,
     table_mark,
 )
@@ -71,7 +80,6 @@ class DeltaWarehouse(Warehouse):
         return made(self._path(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
-        """The last batch of the stream that is there wholly; see `Warehouse.check`."""
         stream, query = self._streams.of(app, replaces), check_query(query)
         ledger = open_table(self.root / _LEDGER)
         marks = marks_in(ledger, stream, query)
@@ -82,7 +90,6 @@ class DeltaWarehouse(Warehouse):
         return marks.done
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
-        """Make the table, or check its columns."""
         path = self._path(table)
         there = open_table(path)
         if there is None:
@@ -103,7 +110,6 @@ class DeltaWarehouse(Warehouse):
         directory_name(table)
 
     def ready(self, batch: BatchWrites) -> None:
-        """All that `commit` checks; see `Warehouse.ready`."""
         check_deltalake()
         stream = self._streams.of(batch.app)
         ledger = open_table(self.root / _LEDGER)
@@ -164,21 +170,16 @@ class DeltaWarehouse(Warehouse):
         except CommitFailedError as error:
             now = open_table(path)
             if now is not None and _mirrored(now, table) != before:
-                raise StaleWriterError(
-                    f"{path}: another run mirrored version {_mirrored(now, table)} while version {version} was on its "
-                    "way, so this one was not written. Stop one of the two"
-                ) from error
+                raise stale_mirror(path, version, _mirrored(now, table)) from error
             raise SinkError(f"{path}: version {version} was not mirrored: {first_line(error)}") from error
         reach("mirror.committed")
         return True
 
     def mirrored(self, table: str) -> int:
-        """The version that the table mirrors, -1 for none."""
         there = open_table(self._path(table))
         return -1 if there is None else _mirrored(there, table)
 
     def mirrored_store(self, table: str) -> int | None:
-        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
         there = open_table(self._path(table))
         return None if there is None else there.transaction_version(mirror_store_mark(table))
 
@@ -188,14 +189,12 @@ class DeltaWarehouse(Warehouse):
         return set() if there is None else {uri.rpartition("/")[2] for uri in there.file_uris()}
 
     def read(self, table: str) -> pa.Table:
-        """All rows of a table."""
         there = open_table(self._path(table))
         if there is None:
             raise SinkError(f"{self.root} has no Delta table {table!r}")
         return rows_of(there)
 
     def describe(self) -> str:
-        """Where it is, for people."""
         return f"Delta tables in {self.root}"
 
     def __repr__(self) -> str:

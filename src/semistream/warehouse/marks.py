@@ -15,10 +15,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
-from semistream.errors import ArgumentError
-from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.errors import ArgumentError, ForeignCheckpointError, MissingBatchesError, StaleWriterError
 
 Find = Callable[[str], int | None]
 
@@ -71,6 +71,14 @@ def mirror_store_mark(table: str) -> str:
 def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
     """What a commit of this version leaves behind; a store of before there were ids has none."""
     return {mirror_mark(table): version, **({mirror_store_mark(table): store_number(store)} if store else {})}
+
+
+def stale_mirror(place: Path | str, version: int, now: int | None) -> StaleWriterError:
+    """The error for a version that met another run's."""
+    return StaleWriterError(
+        f"{place}: another run mirrored version {now} while version {version} was on its way, so this one was not "
+        "written. Stop one of the two"
+    )
 
 
 def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from semistream.errors import local_path
+from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
-from semistream.warehouse import MissingBatchesError, SinkError, StaleWriterError
 from semistream.warehouse.contract import (
     RESERVED,
     BatchWrites,
@@ -41,6 +40,7 @@ from semistream.warehouse.marks import (
     mirror_mark,
     mirror_marks,
     mirror_store_mark,
+    stale_mirror,
     stream_marks,
     table_mark,
 )
@@ -88,7 +88,6 @@ class PostgresWarehouse(Warehouse):
         return made(self.staging / safe)  # of 63 bytes at most, so of 252 letters at most
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
-        """The last batch of the stream; see `Warehouse.check`."""
         stream, query = self._streams.of(app, replaces), check_query(query)
         with self._server.transaction() as session:
             marks = stream.marks(self._find(session), query)
@@ -96,7 +95,6 @@ class PostgresWarehouse(Warehouse):
         return marks.done
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
-        """Make the table, or check its columns."""
         check_name("table", table)
         wanted = sql_types(schema)
         with self._server.transaction() as session:
@@ -174,10 +172,7 @@ class PostgresWarehouse(Warehouse):
             session.lock(f"{self.schema}\0mirror\0{table}")
             now = self._find(session)(mirror_mark(table))
             if now != before:
-                raise StaleWriterError(
-                    f"{self._shown(table)}: another run mirrored version {now} while version {version} was on its way, "
-                    "so this one was not written. Stop one of the two"
-                )
+                raise stale_mirror(self._shown(table), version, now)
             if now is not None and version <= now:
                 return False
             exchange_rows(session, self._name(table), self._columns(session, table), keys, rows)
@@ -190,13 +185,11 @@ class PostgresWarehouse(Warehouse):
         return True
 
     def mirrored(self, table: str) -> int:
-        """The version that the table mirrors, -1 for none."""
         with self._server.transaction() as session:
             version = self._find(session)(mirror_mark(check_name("table", table)))
             return -1 if version is None or not self._columns(session, table) else version
 
     def mirrored_store(self, table: str) -> int | None:
-        """The store that the table mirrors; see `Warehouse.mirrored_store`."""
         with self._server.transaction() as session:
             found = self._find(session)(mirror_store_mark(check_name("table", table)))
             return found if self._columns(session, table) else None
@@ -220,7 +213,6 @@ class PostgresWarehouse(Warehouse):
         return pa.table(arrays, schema=kinds)
 
     def describe(self) -> str:
-        """Where it is, for people; without the password."""
         return f"{self._server.describe()}, schema {self.schema!r}"
 
     def __repr__(self) -> str:

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from semistream.errors import ArgumentError
-from semistream.warehouse import SinkError
+from semistream.errors import ArgumentError, SinkError
 
 if TYPE_CHECKING:
     import psycopg

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from semistream.warehouse import SinkError
+from semistream.errors import SinkError
 from semistream.warehouse.postgres_session import Session, composed, literal, names
 from semistream.warehouse.postgres_types import csv_of
 
