@@ -128,21 +128,22 @@ class Share:
 def share_of_blocks(batches: Iterable[pa.RecordBatch], share: float, block_rows: int) -> Iterator[Interval]:
     """Blocks of equal length, whatever the batches, and a share of each."""
     part = Share(share)
-    for block in _blocks(batches, block_rows):
+    for block in cut_blocks(batches, lambda: block_rows):
         yield block, part.of(block.num_rows)
 
 
-def _blocks(batches: Iterable[pa.RecordBatch], block_rows: int) -> Iterator[pa.RecordBatch]:
+def cut_blocks(batches: Iterable[pa.RecordBatch], block_rows: Callable[[], int]) -> Iterator[pa.RecordBatch]:
+    """Blocks of so many rows as are asked for when each begins: small batches are put together, large ones cut."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         start = 0
         while start < batch.num_rows:
-            piece = batch.slice(start, block_rows - rows)
+            piece = batch.slice(start, block_rows() - rows)
             start += piece.num_rows
             rows += piece.num_rows
             held.append(piece)
-            if rows == block_rows:
+            if rows >= block_rows():
                 yield _together(held)
                 held, rows = [], 0
     if held:

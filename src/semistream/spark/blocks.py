@@ -36,9 +36,8 @@ class BlockSize:
         self._row = sum(task.join.facts.row_bytes for task in tasks if task.join.plan.columns)
         self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
 
-    @property
-    def rows(self) -> int:
-        """Of the next block."""
+    def __call__(self) -> int:
+        """Rows of the next block."""
         return max(self._least, min(_MOST_BLOCK_ROWS, int(self._share / (64 + self._row))))
 
     def most_bytes(self, rows: int) -> int:
@@ -49,29 +48,6 @@ class BlockSize:
         """Note the width of an answer, and give it back."""
         self._row = answer.nbytes / max(1, len(answer))
         return answer
-
-
-def make_blocks(arrays: Iterator[tuple[pa.Array, ...]], schema: pa.Schema, size: BlockSize) -> Iterator[pa.RecordBatch]:
-    """The keys in blocks: small arrays are put together, large ones cut."""
-    parts: list[tuple[pa.Array, ...]] = []
-    rows = 0
-    for part in arrays:
-        start = 0
-        while start < len(part[0]):
-            piece = tuple(array.slice(start, size.rows - rows) for array in part)
-            parts.append(piece)
-            start += len(piece[0])
-            rows += len(piece[0])
-            if rows >= size.rows:
-                yield _block(parts, schema)
-                parts, rows = [], 0
-    if parts:
-        yield _block(parts, schema)
-
-
-def _block(parts: list[tuple[pa.Array, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [pa.concat_arrays([part[c] for part in parts]) for c in range(len(parts[0]))]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def answer_block(

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
 from semistream.lookup.bind import MATCHED, UNMATCHED
+from semistream.shedding.intervals import cut_blocks
 from semistream.spark.blocks import (
     BlockSize,
     Mask,
@@ -32,7 +33,6 @@ from semistream.spark.blocks import (
     find_all_matches,
     find_matches,
     list_offsets,
-    make_blocks,
 )
 from semistream.spark.columns import spark_arrow, unused_name
 from semistream.spark.frames import force_rows, quoted, spark_fields
@@ -145,11 +145,11 @@ def _function(
 
     def run(arrays: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
         given = (item if isinstance(item, tuple) else (item,) for item in arrays)
-        first = next(given, None)
+        batches = (pa.RecordBatch.from_arrays(list(item), inputs) for item in given)
+        first = next(batches, None)
         if first is None:
             return
-        schema = pa.schema([(n, a.type) for n, a in zip(inputs, first, strict=True)])
-        kinds = {field.name: field.type for field in schema}
+        kinds = {field.name: field.type for field in first.schema}
         with ExitStack() as stack:
             tasks = [_start(stack, one, kinds, len(lookups)) for one in lookups]
             size = BlockSize(tasks, many=many)
@@ -158,7 +158,7 @@ def _function(
                 return _answer(block, lookups, tasks, most_bytes if many else None)
 
             previous: pa.Array | None = None
-            for block in make_blocks(itertools.chain([first], given), schema, size):
+            for block in cut_blocks(itertools.chain([first], batches), size):
                 for answer in answer_block(block, answered, tasks, size):
                     if not carries:
                         yield answer

@@ -5,6 +5,11 @@ their batch read, and appended to the Delta table in one commit with the batch's
 moment and started again, it passes over the batches that the table holds. Only batches that are over are taken: those
 before the newest, the newest too when the checkpoint says that Spark has committed it.
 
+Shed rows of a pipeline are not loaded here. They are in a table of the warehouse, and `semistream reconcile` sends all
+of them through the pipeline's steps as one more batch: its decision counts them, empties that table and says when they
+are loaded, as for every batch (`semistream.pipeline.running`). So there are no files to group, no join to make and no
+progress by batch. What both need is shared already: how a table knows the batches that it has (`warehouse.marks`).
+
 >>> reconcile("/data/shed", "/data/sales")  # doctest: +SKIP
 Reconciled(batches=12, rows=40311, skipped=0, waiting=())
 """
