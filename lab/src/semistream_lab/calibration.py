@@ -35,7 +35,7 @@ from semistream.planner.machine import fingerprint
 from semistream.planner.rates import Costs, Terms
 from semistream.stats import Stats
 from semistream.stores import MasterStore
-from semistream_lab.measuring import BATCH, measure
+from semistream_lab.measuring import BATCH, endless, measure
 from semistream_lab.pace import PACE_ROWS, pace
 from semistream_lab.workloads.zipf import ZipfWorkload
 
@@ -109,10 +109,9 @@ def _runs(name: str, stores: dict[int, MasterStore], skew: float, seconds: float
             budget = Budget(int(store.bytes * share))
             if kind.least_bytes(store.facts, plan) > budget.total:
                 continue
-            size = min(BATCH, max(50, store.rows // 50))
             seen = measure(
                 kind(store, plan, budget),
-                (load.stream(start, size) for start in itertools.count(0, size)),
+                endless(load, min(BATCH, max(50, store.rows // 50))),
                 warm_rows=6 * store.rows,
                 warm_seconds=seconds * (3 + _FILL * share * store.rows / ROWS),
                 seconds=seconds,

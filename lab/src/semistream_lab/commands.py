@@ -179,15 +179,13 @@ def joins(
         }
     except ValueError:
         raise SettingError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
-    given = {name: value for name, value in asked.items() if value not in (None, ())}
-    grid = replace(GRIDS["quick" if quick else "full"], **given)
-    arms_asked = listed(arms)
+    grid = replace(GRIDS["quick" if quick else "full"], **given(asked))
     _run(
         "joins",
         quick=quick,
         out=out,
         data=data,
-        arms=arms_asked,
+        arms=listed(arms),
         repetitions=repetitions or 1,
         rows=grid.centre,
         grid=grid,
@@ -197,13 +195,9 @@ def joins(
 @bench.command()
 def report(directory: Annotated[Path, typer.Argument(help="Where results.jsonl lies.")]) -> None:
     """Make report.html from results.jsonl again."""
-    from semistream_lab.errors import SettingError
     from semistream_lab.report import write_report
 
-    if not (directory / "results.jsonl").exists():
-        raise SettingError(
-            f"there is no results.jsonl in {directory}; run `semistream bench core --out {directory}` first"
-        )
+    need_results(directory, "bench core")
     print(write_report(directory))
 
 
@@ -214,8 +208,22 @@ def _run(suite: str, *, quick: bool, **asked: Any) -> None:
     from semistream_lab.suites import Settings
 
     defaults = {**(QUICK if quick else FULL), "data": default_directory()}
-    given = {name: value for name, value in asked.items() if value not in (None, ())}
-    run_suite(Settings(suite, **{**defaults, **given}), Console(stderr=True))
+    run_suite(Settings(suite, **{**defaults, **given(asked)}), Console(stderr=True))
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options of a command that were given."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
+
+
+def need_results(directory: Path, command: str) -> None:
+    """Raise an error that says how to get results, when there are none."""
+    from semistream_lab.errors import SettingError
+
+    if not (directory / "results.jsonl").exists():
+        raise SettingError(
+            f"there is no results.jsonl in {directory}; run `semistream {command} --out {directory}` first"
+        )
 
 
 def run_suite(settings: Settings, console: Console) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from semistream.commands.command_line import Commands
 from semistream.commands.options import pairs
+from semistream_lab.commands import given
 
 app = Commands()
 
@@ -81,8 +82,7 @@ def generate(
         "master_table": master_table,
         "directory": cache or (out / "tpch" if workload == "tpch" else None),
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    load = make_workload(workload, **given, **pairs(option or []))
+    load = make_workload(workload, **given(options), **pairs(option or []))
     with progress_bars() as progress:
         load.prepare(progress)
         asked = stream_rows if stream_rows is not None else load.stream_rows or 1_000_000

@@ -61,6 +61,11 @@ class Limits:
             yield load.stream(start, self.batch_rows)
 
 
+def endless(load: Any, batch_rows: int = BATCH) -> Iterator[pa.RecordBatch]:
+    """The stream of a workload, never the same rows again: a large cache would come to hold all that they ask for."""
+    return (load.stream(start, batch_rows) for start in itertools.count(0, batch_rows))
+
+
 @dataclass(frozen=True)
 class Moment:
     """Counters and clock at a point of the stream."""

@@ -6,14 +6,12 @@ at two moments can be compared when this run's rate is known for both.
 
 from __future__ import annotations
 
-import itertools
-
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore
-from semistream_lab.measuring import BATCH, measure
+from semistream_lab.measuring import endless, measure
 from semistream_lab.workloads.zipf import ZipfWorkload
 
 PACE_ROWS = 200_000  # of the master
@@ -26,7 +24,7 @@ def pace(store: MasterStore) -> float:
     plan = bind(LookupSpec(on="key", columns=["surrogate", "price"]), load.stream(0, 1).schema, store)
     seen = measure(
         JOINS["sweep"](store, plan, Budget(store.bytes // 10)),
-        (load.stream(start, BATCH) for start in itertools.count(0, BATCH)),
+        endless(load),
         warm_rows=2 * store.rows,
         warm_seconds=2 * _SECONDS,
         seconds=_SECONDS,

@@ -9,6 +9,7 @@ import typer
 
 from semistream.commands.command_line import Commands
 from semistream.commands.options import listed
+from semistream_lab.commands import Data, need_results
 
 lab = Commands(
     help="The papers' experiments: run them here, and see their figures from our data.",
@@ -43,9 +44,7 @@ def run(
         bool, typer.Option("--quick/--full", help="Minutes at a small R, or the paper's sizes: hours and a large disk.")
     ] = True,
     out: Out = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Where data is made and found again.", show_default="the user's cache")
-    ] = None,
+    data: Data = None,
     repetitions: Annotated[int, typer.Option("--repetitions", help="Runs of each cell.")] = 1,
     figures: Annotated[
         str | None, typer.Option("--figures", help="Some figures, separated by commas.", show_default="all")
@@ -105,14 +104,10 @@ def run(
 @lab.command()
 def report(out: Out = None) -> None:
     """Make lab.html, its pictures as PNG and summary.md from the results again."""
-    from semistream_lab.errors import SettingError
     from semistream_lab.papers.page import write_page
     from semistream_lab.papers.summary import write_summary
 
     directory = out or next((one for one in (QUICK, FULL) if (one / "results.jsonl").exists()), QUICK)
-    if not (directory / "results.jsonl").exists():
-        raise SettingError(
-            f"there is no results.jsonl in {directory}; run `semistream lab run meshjoin --out {directory}` first"
-        )
+    need_results(directory, "lab run meshjoin")
     write_summary(directory)
     print(write_page(directory))

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from semistream_lab.cells import Cell
-from semistream_lab.commands import Data, Quick, Repetitions
+from semistream_lab.commands import Data, Quick, Repetitions, given
 from semistream_lab.errors import SettingError
 
 ARMS = ("semistream", "spark")
@@ -146,9 +146,8 @@ def pipeline(
         "memory": memory,
         "minutes": soak if soak is not None else 2.0 if changes else None,
     }
-    given: dict[str, Any] = {**(QUICK if quick else FULL), "data": data or default_directory()}
-    given |= {name: value for name, value in asked.items() if value is not None}
-    run(PipelineSettings(**given, load=load, changes=changes), Console(stderr=True))
+    chosen: dict[str, Any] = {**(QUICK if quick else FULL), "data": data or default_directory(), **given(asked)}
+    run(PipelineSettings(**chosen, load=load, changes=changes), Console(stderr=True))
 
 
 def run(settings: PipelineSettings, console: Any) -> None:

@@ -9,7 +9,6 @@ the same: where the machine is slower than when it was calibrated, less is expec
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import subprocess
@@ -51,7 +50,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     from semistream.planner.capacity import expected, least_memory
     from semistream.planner.rates import current_costs
     from semistream.stores import MasterStore
-    from semistream_lab.measuring import BATCH, measure
+    from semistream_lab.measuring import endless, measure
     from semistream_lab.pace import PACE_ROWS, pace
     from semistream_lab.workloads.zipf import ZipfWorkload
 
@@ -68,11 +67,9 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
         said = least_memory(store, plan, whole * min(0.9, 2 * setting["share"]), profile)
     kind: Any = JOINS[said.choice.join.name]
     join = kind(store, plan, Budget(said.memory_bytes))
-    # Never the same rows again: a large cache would come to hold all that they ask for.
-    batches = (load.stream(start, BATCH) for start in itertools.count(0, BATCH))
     same = MasterStore.open(BenchData(data, PACE_ROWS).store())
     before = pace(same)
-    seen = measure(join, batches, warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
+    seen = measure(join, endless(load), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
     now, then = (before + pace(same)) / 2, current_costs().pace
     return {
         **setting,

@@ -123,4 +123,5 @@ def _read(text: str, name: str) -> Costs:
 
 
 def _words(machine: dict[str, Any]) -> str:
-    return f"{machine.get('cpu', 'unknown processor')}, {machine.get('cores', '?')} cores"
+    cores = machine.get("cores", "?")
+    return f"{machine.get('cpu', 'unknown processor')}, {cores} {'core' if cores == 1 else 'cores'}"
