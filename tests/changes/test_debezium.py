@@ -82,6 +82,16 @@ def test_the_order_of_the_source(sources: list[dict[str, Any]], expected: str) -
     assert read(*lines).rows["name"].to_pylist() == list(expected)
 
 
+def test_bad_envelopes_do_not_change_the_order() -> None:
+    """Of two changes in one millisecond the later in the log counts, whatever else cannot be read."""
+    later, earlier = (
+        line("u", ts_ms=7, after=row(1, name), source={"lsn": lsn}) for name, lsn in (("b", 20), ("a", 10))
+    )
+    for bad in ('{"op": "x"}', "{}", line("c", source={"scn": "5"}), line("d", source={"ts_ms": 3})):
+        found = read(later, bad, earlier)
+        assert (found.rows["name"].to_pylist(), len(found.rejects)) == (["a", "b"], 1), bad
+
+
 def test_an_emptied_table() -> None:
     found = read(line("c", after=row(1)), line("t"), line("c", after=row(2)), line("c", after=row(3)))
     assert found.truncated

@@ -3,7 +3,7 @@
 ``{"before": …, "after": …, "op": "u", "ts_ms": …, "source": {…}}``, possibly within ``{"schema": …, "payload": …}``.
 Operations: c (insert), r (read by the snapshot), u, d, t (the table was emptied); tombstones (``null``) and messages
 (m) say nothing. Changes are put in the order of the source's log (lsn, scn, or binlog file and position) where all
-have one, else by the time of the change; changes of one place stay as they come.
+that are not bad have one, else by the time of the change; changes of one place stay as they come.
 
 Times are numbers. With the schema it is known which unit they count; without, they count the unit of the store's
 column, unless ``time_unit`` says otherwise. A row that lacks one of the store's columns is bad, never filled with NULL.
@@ -82,7 +82,7 @@ def debezium_changes(
         of_each = [some.get(item.name) for some in hints] if item.name in hinted else None
         return array_of([record.row.get(item.name) for record in records], item, of_each)
 
-    same_log = len({kind for kind, _ in (record.log for record in records)}) == 1
+    same_log = len({record.log[0] for record in records if not record.bad}) == 1
     order = [record.log[1] if same_log else record.time or 0 for record in records]
     stamps = [record.time and record.time * 1000 for record in records]
     changes = assemble(
