@@ -32,7 +32,8 @@ def test_mesh_has_a_best_buffer(store: MasterStore, question: LookupPlan) -> Non
     assert rates[best] == max(rates.values())
     assert rates[best] > 1.05 * rates[max(rates)]
     used: Any = JOINS["mesh"](store, question, Budget(memory), tried[0].settings)
-    assert used.chunks < JOINS["mesh"](store, question, Budget(memory)).chunks  # a larger buffer than by default
+    default: Any = JOINS["mesh"](store, question, Budget(memory))
+    assert used.chunks < default.chunks  # of a larger buffer
 
 
 def test_least_memory_for_mesh(store: MasterStore, question: LookupPlan) -> None:
