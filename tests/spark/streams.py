@@ -16,10 +16,12 @@ import pytest
 
 from semistream import MasterStore
 from semistream.lookup.spec import How
+from tests.waiting import PATIENCE
 from tests.waiting import wait_until as wait_until  # noqa: PLC0414 - the Spark tests have it from here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SMALL = 300_000  # bytes: more than the least that two tasks need, less than most masters here
 
@@ -75,8 +77,26 @@ def stream(spark: SparkSession, directory: Path, tables: Iterable[pa.Table] = ()
 
 def run(df: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
     """Run a stream over all that is there, batch by batch."""
-    writer = df.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    finish(df.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)))
+
+
+def finish(writer: DataStreamWriter) -> None:
+    """Run a stream over all that is there.
+
+    Spark gives the process that plans a Python source ten seconds to start, and no setting changes that: on a machine
+    that is too busy the query is started again, until the test's own limit.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            writer.trigger(availableNow=True).start().awaitTermination()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error) or time.monotonic() > end:
+                raise
+        else:
+            return
 
 
 def gather(df: DataFrame, checkpoint: Path) -> dict[int, pa.Table]:
@@ -93,7 +113,7 @@ def gather(df: DataFrame, checkpoint: Path) -> dict[int, pa.Table]:
 def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
     """Run a stream into Spark's memory sink, and read it."""
     writer = df.writeStream.format("memory").queryName(name).option("checkpointLocation", str(checkpoint))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    finish(writer)
     return df.sparkSession.table(name).toArrow()
 
 

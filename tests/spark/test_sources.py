@@ -14,7 +14,7 @@ from semistream.errors import ArgumentError
 from semistream.spark import enrich
 from semistream_lab.spark.sources import register_sources
 from semistream_lab.workloads import WORKLOADS, make_workload
-from tests.spark.streams import fails, gather, to_memory, wait_until
+from tests.spark.streams import fails, gather, run, to_memory, wait_until
 from tests.tables import assert_same_rows, model_join
 
 if TYPE_CHECKING:
@@ -89,19 +89,17 @@ def test_a_batch_that_failed_comes_again_with_the_same_rows(sources: SparkSessio
     seen: list[tuple[int, list[int]]] = []
     given: dict[str, Any] = {"rows": 1000, "rowsPerBatch": 50, "total": 150}
 
-    def run(fail_at: int | None, partitions: int) -> None:
+    def attempt(fail_at: int | None, partitions: int) -> None:
         def each(batch: DataFrame, number: int) -> None:
             seen.append((number, sorted(batch.toArrow().column("key").to_pylist())))
             if number == fail_at:
                 raise RuntimeError("this batch is lost")
 
-        query = stream(sources, **given, partitions=partitions).writeStream.foreachBatch(each)
-        query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start().awaitTermination()
+        run(stream(sources, **given, partitions=partitions), tmp_path / "checkpoint", each)
 
     with fails("this batch is lost"):
-        run(1, 2)
-    run(None, 3)
+        attempt(1, 2)
+    attempt(None, 3)
     assert [number for number, _ in seen] == [0, 1, 1, 2]
     assert seen[1] == seen[2]
     offsets = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()[-1]
