@@ -12,7 +12,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import SchemaError
-from semistream.spark import enrich
+from semistream.spark import Metrics, enrich
 from semistream.spark.spec import Transport
 from tests.spark.streams import SMALL, frame, master_table
 from tests.tables import assert_same_rows, model_join
@@ -122,3 +122,32 @@ def test_every_type_as_from_arrow(spark: SparkSession, tmp_path: Path) -> None:
     by_spark = MasterStore.build(frame(spark, table), tmp_path / "1", key="id")
     by_arrow = MasterStore.build(table, tmp_path / "2", key="id")
     assert_same_rows(content(by_spark), content(by_arrow))
+
+
+@pytest.mark.parametrize("transport", ["rows", "keys"])
+def test_column_groups(spark: SparkSession, tmp_path: Path, transport: Transport) -> None:
+    """A lookup of some columns reads the group that has them, before and after a change."""
+    table = sample(1).append_column("wide", pa.array(["w" * 200] * COUNT))
+    store = MasterStore.build(frame(spark, table, 2), tmp_path / "s", key="id", groups={"numbers": ["n"]})
+    left = pa.table({"id": pa.array(range(0, 2 * COUNT, 3), pa.int64())})
+    for number in (1, 2):
+        bytes_read = {}
+        for columns in (["n"], ["n", "wide"]):
+            metrics = Metrics(spark)
+            joined = enrich(
+                frame(spark, left, 2),
+                store.path,
+                on="id",
+                columns=columns,
+                memory=SMALL,
+                transport=transport,
+                algorithm="sweep",
+                metrics=metrics,
+            )
+            assert_same_rows(joined.toArrow(), model_join(left, table, "id", "left", columns))
+            bytes_read[len(columns)] = metrics.collect().bytes_read
+            metrics.close()
+        assert 0 < bytes_read[1] < bytes_read[2] / 3, number
+        changed = table.slice(0, 40).set_column(2, "n", pa.array(range(40), pa.int64()))
+        store = store.upsert(changed)
+        table = pa.concat_tables([table.slice(40), changed])

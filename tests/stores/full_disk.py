@@ -1,6 +1,6 @@
 """Change a store while files may not grow past a limit, in a process of its own for each limit.
 
-Usage: python -m tests.stores.full_disk folder build|upsert|apply|"large manifest"|merge|compact|spill
+Usage: python -m tests.stores.full_disk folder CHANGE, one of `CHANGES`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ROWS = 3_000
 
 
 def table(start: int = 0, rows: int = ROWS) -> pa.Table:
-    return pa.table({"k": range(start, start + rows), "text": [f"text {n} " * 5 for n in range(start, start + rows)]})
+    numbers = range(start, start + rows)
+    return pa.table({"k": numbers, "same": numbers, "text": [f"text {n} " * 5 for n in numbers]})
 
 
 def build(path: Path) -> MasterStore:
@@ -55,6 +56,10 @@ def merge(path: Path) -> MasterStore:
     return MasterStore.open(path).merge_deltas(at_most=1)
 
 
+def project(path: Path) -> MasterStore:
+    return MasterStore.open(path).project("same", ["same"])
+
+
 CHANGES: dict[str, Callable[[Path], MasterStore]] = {
     "build": build,
     "spill": spill,
@@ -63,12 +68,16 @@ CHANGES: dict[str, Callable[[Path], MasterStore]] = {
     "large manifest": upsert_one,
     "merge": merge,
     "compact": compact,
+    "project": project,
+    "upsert in groups": upsert,
 }
 
 
 def prepare(path: Path, change: str) -> None:
-    if change in ("upsert", "apply", "merge", "compact"):
+    if change in ("upsert", "apply", "merge", "compact", "project", "upsert in groups"):
         store = build(path)
+        if change == "upsert in groups":
+            store.project("same", ["same"])
         if change in ("merge", "compact"):
             store.upsert(table(0, 10)).upsert(table(500, 300)).upsert(table(0, 5))
     elif change == "large manifest":  # larger than a delta

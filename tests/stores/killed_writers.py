@@ -51,7 +51,7 @@ def check(path: Path, oldest: int) -> int:
 
 def main(folder: str, change: str, kills: int) -> None:
     path = Path(folder) / "store"
-    MasterStore.build(table(1), path, key="k")
+    MasterStore.build(table(1), path, key="k", groups={"values": ["v"]})  # read from the twins, hence checked
     check(path, 1)
     chooser = random.Random(5)
     newest = 1

@@ -47,7 +47,10 @@ def test_a_draft_of_a_dead_process_with_our_number_is_no_obstacle(tmp_path: Path
     assert store.delete(1).version == 2
 
 
-@pytest.mark.parametrize("change", ["build", "upsert", "apply", "large manifest", "merge", "compact", "spill"])
+@pytest.mark.parametrize(
+    "change",
+    ["build", "upsert", "apply", "large manifest", "merge", "compact", "spill", "project", "upsert in groups"],
+)
 def test_a_full_disk_publishes_nothing(tmp_path: Path, change: str) -> None:
     """Files may grow to a limit only, at every place where a write can be cut; with room again, the same works."""
     assert run("full_disk", tmp_path, change).endswith("ok\n")

@@ -67,9 +67,10 @@ def plan(
     rows = None if sample is None else read_sample(sample)
     store, question, profile = question_of(master, skew, rows, on, columns, row_bytes, ranked=ranked)
     if rate is not None:
-        _say(least_memory(store, question, rate, profile), store)
+        _say(least_memory(question.reads(store), question, rate, profile), store)
     else:
-        _say(expected(store, question, parse_bytes(str(memory), whole=store.bytes), profile), store)
+        size = parse_bytes(str(memory), whole=store.bytes)
+        _say(expected(question.reads(store), question, size, profile), store)
 
 
 def question_of(

@@ -1,4 +1,4 @@
-"""`semistream build`, `inspect`, `verify`, `get`, `upsert`, `delete`, `compact` and `vacuum`: stores."""
+"""`semistream build`, `project`, `inspect`, `verify`, `get`, `upsert`, `delete`, `compact`, `vacuum`: stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 import semistream
 from semistream.budget import format_bytes
 from semistream.commands.command_line import Commands
-from semistream.commands.options import Store
+from semistream.commands.options import Store, listed
 from semistream.commands.terminal import plain, progress_bars, show_facts, show_table, store_facts
 from semistream.errors import ArgumentError, choose, counted
 
@@ -50,10 +50,14 @@ def build(
     null_keys: Annotated[
         str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
     ] = "drop",
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME=COLUMN,...", help="Columns that are often asked for without the others."),
+    ] = None,
 ) -> None:
     """Build a store from a table of any size, in any order.
 
-    Example: [cyan]semistream build sales.csv sales --key store --key product --column price[/]
+    Example: [cyan]semistream build sales.csv sales --key store --key product --group prices=price,currency[/]
     """
     more: dict[str, Any] = {} if page_bytes is None else {"page_bytes": page_bytes}
     with progress_bars() as progress:
@@ -66,9 +70,30 @@ def build(
             replace=replace,
             progress=progress,
             null_keys=null_keys,
+            groups=None if group is None else dict(map(_group, group)),
             **more,
         )
     _say_version(built, about=_keys_of(built))
+
+
+@app.command(rich_help_panel="Stores")
+def project(
+    store: Store,
+    group: Annotated[str, typer.Argument(metavar="NAME=COLUMN,...", help="The group's name and its columns.")],
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the group NAME.")] = False,
+) -> None:
+    """Write some columns once more into a column group: lookups that ask for no others read less.
+
+    Example: [cyan]semistream project products prices=price,currency[/]
+    """
+    opened = semistream.MasterStore.open(store)
+    if drop:
+        _say_version(opened.drop_group(group))
+        return
+    name, columns = _group(group)
+    with progress_bars() as progress:
+        made = opened.project(name, columns, progress)
+    _say_version(made, about=f"; group {name}: {format_bytes(made.manifest.groups[name].bytes)}")
 
 
 @app.command(rich_help_panel="Stores")
@@ -155,6 +180,13 @@ def vacuum(
 def _say_version(store: semistream.MasterStore, about: str = "") -> None:
     rows, pages = counted(store.rows, "row"), counted(store.pages, "page")
     print(f"{store.path}: version {store.version}, {rows} on {pages}, {format_bytes(store.bytes)}{about}")
+
+
+def _group(text: str) -> tuple[str, list[str]]:
+    name, equals, columns = text.partition("=")
+    if not name or not equals:
+        raise ArgumentError(f"{text!r} is no group; write NAME=COLUMN,COLUMN, for example prices=price,currency")
+    return name, list(listed(columns)) if columns else []
 
 
 def _keys_of(store: semistream.MasterStore) -> str:

@@ -61,6 +61,9 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
         "segments": [
             {"file": e.file, "role": e.role, "rows": e.rows, "pages": e.pages, "bytes": e.bytes} for e in entries
         ],
+        "groups": {
+            name: {"columns": list(one.columns), "bytes": one.bytes} for name, one in store.manifest.groups.items()
+        },
         "versions": store.versions(),
         "device": store.manifest.device,
         "properties": store.properties,
@@ -92,6 +95,11 @@ def show_facts(facts: dict[str, Any]) -> None:
             lines.append([f"one read, {name}", f"{request:.1f} µs per request, {rate:,.0f} MB/s"])
     show_table(f"{facts['path']}, version {facts['version']}", [], lines)
     show_table("columns", ["name", "type"], [list(item) for item in facts["columns"].items()])
+    if facts["groups"]:
+        groups = [
+            [name, ", ".join(one["columns"]), format_bytes(one["bytes"])] for name, one in facts["groups"].items()
+        ]
+        show_table("column groups", ["name", "columns beside the key", "bytes"], groups)
     versions = []
     for one in facts["versions"]:
         created = datetime.fromtimestamp(one["created"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

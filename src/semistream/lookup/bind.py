@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from semistream.keys import KeyCodec
     from semistream.stores.contract import Store
 
+AnyStore = TypeVar("AnyStore", bound="Store")
 MATCHED, UNMATCHED = "matched", "unmatched"  # in the status column
 
 
@@ -68,6 +69,10 @@ class LookupPlan:
         stored = [name for name in self.columns if not self.is_code(name)]
         times = dict.fromkeys(self.as_of.master_columns) if self.as_of is not None else ()
         return [*stored, *keys, *(name for name in times if name not in stored)]
+
+    def reads(self, store: AnyStore) -> AnyStore:
+        """What this lookup reads of a store: the narrowest part of it with all columns that are needed."""
+        return store if self.condition is not None else store.covering(self.needed)
 
     def is_code(self, column: str) -> bool:
         """True for an exact key column: it is not stored, the code is its value."""

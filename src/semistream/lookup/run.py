@@ -79,11 +79,12 @@ def _make(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSp
         beside = memory_of(shed, memory_bytes)[0]
     plan = bind(replace(spec, settings=None, shed=None), schema, opened)  # nodes of a join get it without them
     budget = Budget(memory_bytes - beside)
-    kind = choose_algorithm(spec.algorithm, opened, plan, budget.total).join
+    read = plan.reads(opened)
+    kind = choose_algorithm(spec.algorithm, read, plan, budget.total).join
     settings, suited = spec.settings, kind.settings_type
     if spec.wait_seconds is not None and suited is not None and hasattr(suited, "wait_seconds"):
         settings = replace(suited.of(settings), wait_seconds=spec.wait_seconds)  # type: ignore[call-arg] # it has it
-    made = kind(opened, plan, budget, settings)
+    made = kind(read, plan, budget, settings)
     if shed is not None:
         assert isinstance(opened, MasterStore)
         made.front = in_front(shed, plan, opened, memory_bytes)

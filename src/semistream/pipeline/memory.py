@@ -42,7 +42,7 @@ class Claim:
         plan = bind(LookupSpec(on=on, columns=columns, suffix="_master"), schema, self.store)
         try:
             choice = choose_algorithm(
-                self.algorithm, self.store, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES
+                self.algorithm, plan.reads(self.store), plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES
             )
         except MemoryBudgetError:
             return math.inf, ""

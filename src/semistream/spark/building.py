@@ -20,15 +20,15 @@ from semistream.keys import KeyCodec
 from semistream.spark.frames import arrow_schema, quoted
 from semistream.stores.paged.building import (
     Packer,
-    new_segment,
     prepare,
     publish_build,
     raise_null_keys,
     stored_schema,
     with_keys,
 )
+from semistream.stores.paged.grouping import Groups, checked_groups
 from semistream.stores.paged.manifest import SegmentEntry
-from semistream.stores.paged.segment import SegmentWriter
+from semistream.stores.paged.segment import SegmentWriter, new_segment
 from semistream.stores.paged.store import MasterStore
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def build(
     replace: bool,
     hash_bits: int,
     refuse_null_keys: bool = False,
+    groups: Groups | None = None,
 ) -> MasterStore:
     """See `MasterStore.build`."""
     from pyspark.sql.types import LongType, StructField, StructType
@@ -70,6 +71,7 @@ def build(
     schema = stored_schema(found, key)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
+    checked_groups(groups, schema, key, previous)
     nulls = df.where(" or ".join(f"{quoted(name)} is null" for name in key)).count()
     if nulls and refuse_null_keys:
         raise_null_keys(nulls, key, "the rows")
@@ -83,7 +85,7 @@ def build(
     entries = [SegmentEntry(**report["entry"]) for report in segments]
     if not entries:  # an empty DataFrame: one empty base
         entries = [SegmentWriter(new_segment(path), Packer(schema, codec).layout, page_bytes).finish("base")]
-    return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous)
+    return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous, groups=groups)
 
 
 def _add_codes(codec: KeyCodec, key: list[str]) -> Any:

@@ -194,6 +194,7 @@ def run_task(
     """
     store = open_content(operator, operator.content(), operator_count)
     plan = operator.plan(stream, store, how)
+    store = plan.reads(store)
     with (
         area(operator.application, operator.memory_bytes, operator.identity) as here,
         area(operator.application, 0, PLACES) as everywhere,

@@ -83,7 +83,8 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
         memory_bytes -= shed_bytes
         shed = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)  # the same place for all tasks
     plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
-    choice = choose_algorithm(spec.algorithm, opened, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
+    read = plan.reads(opened)
+    choice = choose_algorithm(spec.algorithm, read, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
     single = opened.unique or spec.multiple != "all"
     transport, why = _choose_transport(spec, plan, about.foreign, choice.join, single=single)
     path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,7 @@ class Reader(Protocol):
 
 
 class Store(Protocol):
-    """One version of a master; a store that extends this class has no filter unless it says so."""
+    """One version of a master; a store that extends this class has no filter and no groups unless it says so."""
 
     abilities: ClassVar[frozenset[Ability]] = frozenset()
     schema: pa.Schema
@@ -100,6 +100,10 @@ class Store(Protocol):
 
     def reader(self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True) -> Reader:
         """A reader with a buffer of its own; ``double`` loads one half of it while the other is used."""
+
+    def covering(self, columns: Iterable[str]) -> Self:  # noqa: ARG002
+        """The narrowest store of the same rows that has these columns, which may be this one."""
+        return self
 
     def bloom(self) -> npt.NDArray[np.uint64]:
         """The filter of the keys (`semistream.kernels.bloom`), or an empty array when there is none."""

@@ -151,7 +151,8 @@ class _Load:
         schema = next(read_rows(about.path)).schema
         plan = bind(about.spec, schema, store, ignore_case=about.ignore_case)
         memory_bytes = parse_bytes(self.memory, whole=store.bytes)
-        join = choose_algorithm("auto", store, plan, memory_bytes).join(store, plan, Budget(memory_bytes))
+        read = plan.reads(store)
+        join = choose_algorithm("auto", read, plan, memory_bytes).join(read, plan, Budget(memory_bytes))
         joined = pa.Table.from_batches(join.join(self._rows(schema)), plan.output)
         join.check()
         if about.on_miss == "fail" and join.stats.unmatched:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -18,9 +17,10 @@ from semistream.errors import ArgumentError, SchemaError, StoreError, choose, co
 from semistream.keys import KeyCodec
 from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores.device import measure_both
+from semistream.stores.paged.grouping import Groups, checked_groups, write_twins
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties, new_id
 from semistream.stores.paged.publishing import publish, removed_on_error
-from semistream.stores.paged.segment import Segment, SegmentWriter
+from semistream.stores.paged.segment import Segment, SegmentWriter, new_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
 from semistream.stores.paged.store import MasterStore, Progress, row_schema
 from semistream.stores.sources import is_spark, open_source
@@ -87,11 +87,6 @@ def prepare(path: Path, *, replace: bool) -> Manifest | None:
     return None
 
 
-def new_segment(path: Path) -> Path:
-    """A name that no other writer uses."""
-    return path / f"segment-{uuid.uuid4().hex[:16]}.pages"
-
-
 def build(
     source: Any,
     path: Path,
@@ -105,6 +100,7 @@ def build(
     hash_bits: int,
     properties: dict[str, str] | None = None,
     null_keys: str = "drop",
+    groups: Groups | None = None,
 ) -> MasterStore:
     """See `MasterStore.build`."""
     refuse = choose("null_keys", null_keys, ("drop", "refuse")) == "refuse"
@@ -120,13 +116,22 @@ def build(
         # Only semistream.spark knows Spark, and it stands above this module: hence by an entry point.
         (builder,) = entry_points(group="semistream.masters", name="pyspark")
         built: MasterStore = builder.load()(
-            source, path, key, columns, page_bytes, replace=replace, hash_bits=hash_bits, refuse_null_keys=refuse
+            source,
+            path,
+            key,
+            columns,
+            page_bytes,
+            replace=replace,
+            hash_bits=hash_bits,
+            refuse_null_keys=refuse,
+            groups=groups,
         )
         return built.apply(properties=properties) if properties else built
     opened = open_source(source, with_keys(key, columns))
     schema = stored_schema(opened.schema, key)
     codec = KeyCodec([schema.field(name) for name in key], hash_bits)
     previous = prepare(path, replace=replace)
+    checked_groups(groups, schema, key, previous)
     packer = Packer(schema, codec)
     seen = 0
 
@@ -150,7 +155,9 @@ def build(
             if progress is not None:
                 progress("write pages", writer.rows, seen - packer.null_keys)
         entry = writer.finish("base")
-    return publish_build(path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous, properties)
+    return publish_build(
+        path, schema, key, hash_bits, page_bytes, [entry], packer.null_keys, previous, properties, groups, progress
+    )
 
 
 def raise_null_keys(count: int, key: list[str], among: str) -> NoReturn:
@@ -171,6 +178,8 @@ def publish_build(
     null_keys: int,
     previous: Manifest | None,
     properties: dict[str, str] | None = None,
+    groups: Groups | None = None,
+    progress: Progress | None = None,
 ) -> MasterStore:
     """Publish freshly written bases as a version and open it."""
     files = [entry.file for entry in entries]
@@ -187,19 +196,35 @@ def publish_build(
         "null_keys": null_keys,
         "device": costs,
         "properties": {**(previous.properties if previous else {}), **checked_properties(properties)},
+        "groups": checked_groups(groups, schema, key, previous),
     }
     if previous is not None:
         manifest = previous.next("build", **content)
     else:
         manifest = Manifest(version=1, parent=None, change="build", created=time.time(), store_id=new_id(), **content)
-    return open_and_publish(path, manifest, files)
+    return open_and_publish(path, manifest, files, progress=progress)
 
 
 def open_and_publish(
-    path: Path, manifest: Manifest, new_files: list[str], *, direct: bool = False, opened: Iterable[Segment] = ()
+    path: Path,
+    manifest: Manifest,
+    new_files: list[str],
+    *,
+    direct: bool = False,
+    opened: Iterable[Segment] = (),
+    progress: Progress | None = None,
 ) -> MasterStore:
-    """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published."""
+    """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published.
+
+    New segments get their twins first, one in each column group.
+    """
     with removed_on_error(path, new_files):
         store = MasterStore(path, manifest, direct=direct, opened=opened)
+        store.located  # noqa: B018 - its index is read
+    if manifest.groups:
+        with removed_on_error(path, new_files):
+            manifest, twins = write_twins(store, progress)
+            new_files = [*new_files, *twins]
+        store = MasterStore(path, manifest, direct=direct, opened=store.segments)
     publish(manifest, path, new_files)
     return store

@@ -18,11 +18,12 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, StoreError
 from semistream.keys import Codes
 from semistream.stores.fetching import copy_rows
-from semistream.stores.paged.building import new_segment, open_and_publish
+from semistream.stores.paged.building import open_and_publish
+from semistream.stores.paged.grouping import with_group, without_group
 from semistream.stores.paged.levels import Level, among
 from semistream.stores.paged.manifest import Manifest, SegmentEntry
 from semistream.stores.paged.publishing import check_newest
-from semistream.stores.paged.segment import DATA_AT, SegmentWriter
+from semistream.stores.paged.segment import DATA_AT, SegmentWriter, new_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
 from semistream.stores.paged.store import MasterStore, Progress
 
@@ -80,10 +81,23 @@ def _all_rows(store: MasterStore, changed: Codes, blocks: list[Block], folded: l
                 yield Block.of(codes[keep], copy_rows(store.layout, rows[keep]))
 
 
-def succeed(store: MasterStore, manifest: Manifest, new: list[SegmentEntry]) -> MasterStore:
+def check_changeable(store: MasterStore, change: str) -> None:
+    """Refuse to change what is not the newest version, or only a part of one."""
+    if store.group is not None:
+        raise StoreError(
+            f"{change} on the column group {store.group!r} of {store.path}; change the store itself, "
+            "MasterStore.open(path): its groups follow"
+        )
+    check_newest(store.manifest, store.path, change)
+
+
+def succeed(
+    store: MasterStore, manifest: Manifest, new: list[SegmentEntry], progress: Progress | None = None
+) -> MasterStore:
     """Publish the next version of a store."""
     failpoints.reach("store.segment")
-    return open_and_publish(store.path, manifest, [one.file for one in new], direct=store.direct, opened=store.segments)
+    files = [one.file for one in new]
+    return open_and_publish(store.path, manifest, files, direct=store.direct, opened=store.segments, progress=progress)
 
 
 def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterStore:
@@ -93,7 +107,7 @@ def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterS
     deltas = [entry.bytes for entry in store.manifest.deltas]
     if len(deltas) <= at_most:
         return store
-    check_newest(store.manifest, store.path, "merge_deltas")
+    check_changeable(store, "merge_deltas")
     first = min(fold_from(deltas), at_most - 1)
     entry, below = _fold(store, np.empty(0, np.uint64), [], first, memory)
     return succeed(store, store.manifest.next("merge", segments=(*below, entry)), [entry])
@@ -103,7 +117,7 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
     """See `MasterStore.compact`."""
     if len(store.manifest.bases) == len(store.manifest.segments) == 1:
         return store
-    check_newest(store.manifest, store.path, "compact")
+    check_changeable(store, "compact")
 
     def blocks() -> Iterator[Block]:
         seen = 0
@@ -125,3 +139,12 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
             f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
         )
     return succeed(store, store.manifest.next("compact", segments=(entry,)), [entry])
+
+
+def project(
+    store: MasterStore, name: str, columns: Sequence[str] | None, progress: Progress | None = None
+) -> MasterStore:
+    """See `MasterStore.project`; without columns the group is dropped."""
+    check_changeable(store, "project")
+    manifest = without_group(store, name) if columns is None else with_group(store, name, columns)
+    return succeed(store, manifest, [], progress)

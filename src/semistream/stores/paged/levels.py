@@ -46,7 +46,10 @@ class Levels:
     def __init__(self, segments: Sequence[Segment]) -> None:
         bases = tuple(one for one in segments if one.entry.role == "base")
         nothing = np.empty(0, np.uint64)
-        self.base = Level(bases, 0, np.concatenate([nothing, *(one.firsts for one in bases)]), nothing)
+        firsts = (
+            bases[0].firsts if len(bases) == 1 else np.concatenate([nothing, *(one.section("firsts") for one in bases)])
+        )
+        self.base = Level(bases, 0, firsts, nothing)
         self.all = [self.base]
         self.pages = sum(one.pages for one in bases)
         for segment in segments:
@@ -54,11 +57,6 @@ class Levels:
                 self.all.append(Level((segment,), self.pages, segment.firsts, segment.section("changed")))
                 self.pages += segment.pages
         self.segments = [segment for level in self.all for segment in level.segments]  # in page order
-
-    @property
-    def index_bytes(self) -> int:
-        """Memory that the index takes, with the codes of the deltas."""
-        return sum(one.index_bytes for one in self.segments) + sum(level.changed.nbytes for level in self.all)
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """See `MasterStore.locate`."""

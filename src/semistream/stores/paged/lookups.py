@@ -68,16 +68,21 @@ class MasterReader(PageBuffer):
 
     def page_rows(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
         """See `PageReader.page_rows`; rows that a newer level replaces are left out."""
-        from semistream.kernels import pages as kernels
-
-        levels, width = self.store.located, self.store.layout.row_width
-        for addresses in self.read(np.arange(first, last)):
-            count = kernels.count_rows(addresses)
-            rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
-            kernels.list_rows(addresses, width, rows, codes)
+        levels = self.store.located
+        for codes, rows in self.all_rows(np.arange(first, last)):
             if len(levels.all) > 1:
                 keep = ~levels.replaced(first, codes)
                 rows, codes = rows[keep], codes[keep]
+            yield codes, rows
+
+    def all_rows(self, pages: Pages) -> Iterator[tuple[Codes, Addresses]]:
+        """Every row on these ascending pages, those that a newer level replaces too."""
+        from semistream.kernels import pages as kernels
+
+        for addresses in self.read(pages):
+            count = kernels.count_rows(addresses)
+            rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
+            kernels.list_rows(addresses, self.store.layout.row_width, rows, codes)
             yield codes, rows
 
     def _match_loaded(

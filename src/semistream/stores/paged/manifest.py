@@ -44,6 +44,19 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True)
+class ColumnGroup:
+    """Some columns of a store, and for every segment its twin: a file with the same rows in these columns alone."""
+
+    columns: tuple[str, ...]  # beside the key, which every group holds
+    twins: dict[str, SegmentEntry] = field(default_factory=dict)  # by the segment's file
+
+    @property
+    def bytes(self) -> int:
+        """On disk."""
+        return sum(twin.bytes for twin in self.twins.values())
+
+
+@dataclass(frozen=True)
 class StoreVersion:
     """Which content exactly: a path and a number can come to mean another store, these three cannot."""
 
@@ -73,7 +86,7 @@ class Manifest:
 
     version: int
     parent: int | None
-    change: str  # build, upsert, delete, apply (both), properties, merge or compact
+    change: str  # build, upsert, delete, apply (both), properties, merge, compact or project
     created: float
     schema: pa.Schema
     key: tuple[str, ...]
@@ -86,6 +99,7 @@ class Manifest:
     properties: dict[str, str] = field(default_factory=dict)  # what its users keep with the rows, published with them
     store_id: str = ""  # random, the same for all versions of a store; empty in those written before there were ids
     ancestors: str = ""  # the digests of the versions before, the parent's first, as eight hexadecimal digits each
+    groups: dict[str, ColumnGroup] = field(default_factory=dict)
 
     @property
     def bases(self) -> tuple[SegmentEntry, ...]:
@@ -97,6 +111,18 @@ class Manifest:
         """The segments of the updates since, newest last."""
         return tuple(entry for entry in self.segments if entry.role == "delta")
 
+    @property
+    def files(self) -> list[str]:
+        """All files of this version."""
+        twins = (twin for group in self.groups.values() for twin in group.twins.values())
+        return [entry.file for entry in (*self.segments, *twins)]
+
+    def of_group(self, name: str) -> tuple[pa.Schema, tuple[SegmentEntry, ...]]:
+        """The columns of a group, in their order, and its segments."""
+        group = self.groups[name]
+        schema = pa.schema([item for item in self.schema if item.name in (*self.key, *group.columns)])
+        return schema, tuple(group.twins[entry.file] for entry in self.segments)
+
     @cached_property
     def identity(self) -> StoreVersion:
         """Which content this is, whatever its path."""
@@ -105,6 +131,12 @@ class Manifest:
     def _body(self) -> dict[str, Any]:
         body: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         body["segments"] = [vars(entry) for entry in self.segments]
+        body["groups"] = {
+            name: {"columns": list(one.columns), "twins": {file: vars(twin) for file, twin in one.twins.items()}}
+            for name, one in self.groups.items()
+        }
+        if not self.groups:
+            del body["groups"]  # a store without groups has the digest that it always had
         body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
         return body
@@ -180,9 +212,14 @@ class Manifest:
             body.pop("columns")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            return Manifest(schema=schema, segments=segments, key=tuple(body.pop("key")), **body)
+            groups = {name: _group(**one) for name, one in body.pop("groups", {}).items()}
+            return Manifest(schema=schema, segments=segments, groups=groups, key=tuple(body.pop("key")), **body)
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
+
+
+def _group(columns: list[str], twins: dict[str, dict[str, Any]]) -> ColumnGroup:
+    return ColumnGroup(tuple(columns), {file: SegmentEntry(**twin) for file, twin in twins.items()})
 
 
 def new_id() -> str:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import struct
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,11 @@ _TRAILER = struct.Struct("<QQQ8s")
 _FORMAT = 1
 _BLOOM_BITS = 10
 Numbers = npt.NDArray[Any]
+
+
+def new_segment(root: Path) -> Path:
+    """A name that no other writer uses."""
+    return root / f"segment-{uuid.uuid4().hex[:16]}.pages"
 
 
 class SegmentWriter:
@@ -216,8 +223,6 @@ class Segment:
         self.pages: int = found["pages"]
         self.strides: int = found["strides"]
         self.sections: dict[str, tuple[int, int, int]] = found["sections"]
-        self.firsts: Codes = self.section("firsts")
-        self.starts: npt.NDArray[np.int64] = self.section("starts", np.int64)  # none: every page takes one stride
 
     def section(self, name: str, dtype: Any = np.uint64) -> Numbers:
         """A section, read from the disk each time; empty when there is none.
@@ -246,10 +251,20 @@ class Segment:
         """The codes that the version changed which this delta was written for."""
         return self.section("touched" if "touched" in self.sections else "changed")
 
+    @cached_property
+    def firsts(self) -> Codes:
+        """The first code of each page."""
+        return self.section("firsts")
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """The first stride of each page; empty when every page takes one."""
+        return self.section("starts", np.int64)
+
     @property
     def index_bytes(self) -> int:
-        """Memory that the index takes."""
-        return self.firsts.nbytes + self.starts.nbytes
+        """Memory that the index takes, with the codes that a delta changed."""
+        return sum(self.sections[name][1] for name in ("firsts", "starts", "changed") if name in self.sections)
 
     def places(self, pages: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Stride number and length in strides of each page."""

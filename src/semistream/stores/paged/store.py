@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from semistream.rows import RowLayout
 from semistream.stores import device as devices
 from semistream.stores import fetching
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFacts
+from semistream.stores.paged.grouping import Groups, narrowest
 from semistream.stores.paged.levels import Level, Levels
 from semistream.stores.paged.lookups import MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
@@ -54,36 +56,47 @@ class MasterStore:
         *,
         direct: bool = False,
         opened: Iterable[Segment] = (),
+        group: str | None = None,
     ) -> None:
-        """``opened`` are segments that need not be opened again: those of the version before."""
+        """``opened`` are segments that need not be opened again: those of the version before.
+
+        With ``group`` the store has the columns of that group alone, and cannot be changed.
+        """
         self.path = local_path("path", path)
         self.manifest = manifest
         self.direct = direct
-        self.schema: pa.Schema = manifest.schema  # all columns, in the order of the source
+        self.group = group
+        schema, entries = (manifest.schema, manifest.segments) if group is None else manifest.of_group(group)
+        self.schema: pa.Schema = schema  # in the order of the source
         self.key = manifest.key
         self.version = manifest.version
         self.rows = manifest.rows
         self.properties = dict(manifest.properties)  # what its users keep with the rows of this version (see `apply`)
         self.page_bytes = manifest.page_bytes  # the stride of a page
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
-        self.layout = RowLayout(row_schema(manifest.schema, self.codec))
+        self.layout = RowLayout(row_schema(schema, self.codec))
         have = {segment.entry: segment for segment in opened}
-        self.located = Levels(
-            [
-                have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
-                for entry in manifest.segments
-            ]
-        )
-        self.segments = self.located.segments  # in page order
-        self.pages = self.located.pages  # of all levels
+        self.segments = [
+            have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
+            for role in ("base", "delta")  # in page order
+            for entry in entries
+            if entry.role == role
+        ]
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
-        self.facts = _facts(manifest, self.located, self.layout, self.codec, direct=direct)
+        self.pages = int(self.edges[-1])  # of all levels
+        self.facts = _facts(self)
         self.bytes = self.facts.bytes  # on disk
         self.unique = self.facts.unique  # no key has more than one row
+        self._groups: dict[str, MasterStore] = {}
+
+    @cached_property
+    def located(self) -> Levels:
+        """The index; read when it is needed, since a lookup may need only that of a group."""
+        return Levels(self.segments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same version."""
-        return _reopen, (self.path, self.manifest.identity, self.direct)
+        return _reopen, (self.path, self.manifest.identity, self.direct, self.group)
 
     # -- opening and describing ------------------------------------------------------------------------------------
 
@@ -115,6 +128,7 @@ class MasterStore:
         hash_bits: int = 64,
         properties: Mapping[str, str] | None = None,
         null_keys: str = "drop",
+        groups: Groups | None = None,
     ) -> MasterStore:
         """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
         any size.
@@ -122,7 +136,8 @@ class MasterStore:
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
         as a new version of a store that is there already. ``properties`` are texts that stay with the store.
         Rows with a NULL in their key can never match: ``null_keys="drop"`` leaves them out and counts them
-        (``store.manifest.null_keys``), ``"refuse"`` makes them an error.
+        (``store.manifest.null_keys``), ``"refuse"`` makes them an error. ``groups`` names sets of columns that are
+        often asked for together, ``{"prices": ["price", "currency"]}``: a lookup of no others reads only these.
         """
         from semistream.stores.paged import building
 
@@ -138,6 +153,7 @@ class MasterStore:
             hash_bits=hash_bits,
             properties=None if properties is None else dict(properties),
             null_keys=null_keys,
+            groups=groups,
         )
 
     def versions(self) -> list[dict[str, Any]]:
@@ -152,7 +168,7 @@ class MasterStore:
                 "created": m.created,
                 "change": m.change,
                 "rows": m.rows,
-                "bytes": sum(entry.bytes for entry in m.segments),
+                "bytes": sum(entry.bytes for entry in m.segments) + sum(one.bytes for one in m.groups.values()),
             }
             for m in found
         ]
@@ -162,6 +178,15 @@ class MasterStore:
         if Manifest.load(self.path).identity == self.manifest.identity:
             return self
         return MasterStore.open(self.path, direct=self.direct)
+
+    def covering(self, columns: Iterable[str]) -> MasterStore:
+        """The narrowest of its column groups with these columns, as a store; this one when there is none."""
+        name = narrowest(self.manifest, columns) if self.group is None else None
+        if name is None:
+            return self
+        if name not in self._groups:
+            self._groups[name] = MasterStore(self.path, self.manifest, direct=self.direct, group=name)
+        return self._groups[name]
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -179,11 +204,11 @@ class MasterStore:
         self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER
     ) -> Iterator[pa.RecordBatch]:
         """Every row of this version, level by level, each in key order."""
-        return fetching.scan(self, columns, buffer_bytes)
+        return fetching.scan(self if columns is None else self.covering(columns), columns, buffer_bytes)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of some keys: one value, a list of values (tuples for a composite key), or Arrow columns."""
-        return fetching.get(self, keys, columns)
+        return fetching.get(self if columns is None else self.covering(columns), keys, columns)
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
         """The first page of each level and the first codes of its pages."""
@@ -196,7 +221,7 @@ class MasterStore:
 
     def bloom(self) -> npt.NDArray[np.uint64]:
         """The filter of the base's keys, or an empty array when there is none or several."""
-        bases = self.located.base.segments
+        bases = [segment for segment in self.segments if segment.entry.role == "base"]
         return bases[0].section("bloom") if len(bases) == 1 else np.empty(0, np.uint64)
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
@@ -208,13 +233,17 @@ class MasterStore:
     def verify(self, progress: Progress | None = None) -> int:
         """Read every page and section and check it; returns the number of pages, raises on the first damage."""
         seen = 0
-        for segment in self.segments:
-            for name in segment.sections:
-                segment.section(name)
-        for addresses in self.reader().read(np.arange(self.pages)):
-            seen += len(addresses)
-            if progress is not None:
-                progress("verify", seen, self.pages)
+        groups = [] if self.group else self.manifest.groups
+        parts = [self, *(MasterStore(self.path, self.manifest, direct=self.direct, group=name) for name in groups)]
+        pages = sum(part.pages for part in parts)
+        for part in parts:
+            for segment in part.segments:
+                for name in segment.sections:
+                    segment.section(name)
+            for addresses in part.reader().read(np.arange(part.pages)):
+                seen += len(addresses)
+                if progress is not None:
+                    progress("verify", seen, pages)
         return seen
 
     # -- changing --------------------------------------------------------------------------------------------------
@@ -257,6 +286,20 @@ class MasterStore:
 
         return folding.compact(self, memory, progress)
 
+    def project(self, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
+        """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the
+        same.
+        """
+        from semistream.stores.paged import folding
+
+        return folding.project(self, name, columns, progress)
+
+    def drop_group(self, name: str) -> MasterStore:
+        """Remove a column group. Versions that have it keep it."""
+        from semistream.stores.paged import folding
+
+        return folding.project(self, name, None)
+
     def vacuum(self, keep: int = 2) -> list[str]:
         """Remove all but the newest ``keep`` versions and the files that only they used; returns the files removed."""
         from semistream.stores.paged import vacuuming
@@ -270,37 +313,42 @@ class MasterStore:
         return updating.changed_between(self.path, version, self.manifest)
 
     def __repr__(self) -> str:
-        return f"MasterStore({str(self.path)!r}, version={self.version}, rows={self.rows:,}, key={list(self.key)})"
+        group = "" if self.group is None else f", group={self.group!r}"
+        about = f"version={self.version}, rows={self.rows:,}, key={list(self.key)}{group}"
+        return f"MasterStore({str(self.path)!r}, {about})"
 
 
-def _reopen(path: str, content: StoreVersion, direct: bool) -> MasterStore:
+def _reopen(path: str, content: StoreVersion, direct: bool, group: str | None) -> MasterStore:
     store = MasterStore.open(path, content.number, direct=direct)
     content.check(store.manifest, store.path)
-    return store
+    return store if group is None else MasterStore(path, store.manifest, direct=direct, group=group)
 
 
-def _facts(manifest: Manifest, levels: Levels, layout: RowLayout, codec: KeyCodec, *, direct: bool) -> StoreFacts:
-    entries, page_bytes = manifest.segments, manifest.page_bytes
-    bases = manifest.bases  # means stay the same under updates
+def _facts(store: MasterStore) -> StoreFacts:
+    manifest, layout, page_bytes = store.manifest, store.layout, store.page_bytes
+    entries = [segment.entry for segment in store.segments]
+    filtered = [segment for segment in store.segments if segment.entry.role == "base"]
+    bases = [segment.entry for segment in filtered]  # means stay the same under updates
     pages, rows = sum(entry.pages for entry in bases), sum(entry.rows for entry in bases)
-    filtered = levels.base.segments if len(bases) == 1 else ()  # several bases have no filter in common
+    if len(filtered) > 1:
+        filtered = []  # several bases have no filter in common
     return StoreFacts(
         rows=manifest.rows,
         keys=sum(entry.keys for entry in entries),
         rows_per_key=max(1, rows) / max(1, sum(entry.keys for entry in bases)),
         bytes=sum(entry.bytes for entry in entries),
-        pages=levels.pages,
+        pages=store.pages,
         page_bytes=page_bytes,
         largest_page=max((entry.largest_page for entry in entries), default=page_bytes),
         longest_request=LONGEST_REQUEST,
         row_bytes=pages * page_bytes / rows if rows else float(layout.head + 8),
-        index_bytes=levels.index_bytes,
+        index_bytes=sum(segment.index_bytes for segment in store.segments),
         filter_bytes=sum(one.sections["bloom"][1] for one in filtered if "bloom" in one.sections),
         unique=all(entry.largest_group <= 1 for entry in entries),
-        direct=direct,
-        device=devices.from_numbers(manifest.device, direct=direct),
+        direct=store.direct,
+        device=devices.from_numbers(manifest.device, direct=store.direct),
         layout=layout,
-        key_types=tuple(field.type for field in codec.fields),
+        key_types=tuple(field.type for field in store.codec.fields),
     )
 
 

@@ -17,9 +17,8 @@ from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import Codes, same_key_type
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
 from semistream.stores.paged.building import Packer
-from semistream.stores.paged.folding import succeed, write_delta
+from semistream.stores.paged.folding import check_changeable, succeed, write_delta
 from semistream.stores.paged.manifest import Manifest, checked_properties
-from semistream.stores.paged.publishing import check_newest
 from semistream.stores.paged.segment import Segment
 from semistream.stores.paged.sorting import Block
 from semistream.stores.paged.store import MasterStore
@@ -44,7 +43,7 @@ def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[st
     if len(keys) == 2:
         _check_apart(store, *keys)
     change = names[0] if len(names) == 1 else "apply"
-    check_newest(store.manifest, store.path, change)
+    check_changeable(store, change)
     parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
     changed = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
     if len(changed):

@@ -55,7 +55,7 @@ def _raise_floor(path: Path, number: int) -> None:
 def _segments(path: Path, number: int) -> set[str] | None:
     """The files of a version; None when it is gone."""
     try:
-        return {entry.file for entry in Manifest.read(path, number).segments}
+        return set(Manifest.read(path, number).files)
     except FileNotFoundError:
         return None
 

@@ -1,0 +1,131 @@
+"""Column groups: some columns of a master once more, in files of their own, for lookups that ask for no others.
+
+A lookup of two numbers in rows of 120 bytes reads all 120. A group that holds the two reads a fifth of that, its index
+is a fifth as large, and a page brings five times as many rows for the cache. It is chosen whenever it covers what is
+asked (`MasterStore.covering`); nobody has to name it.
+
+Every segment has a twin in every group: the same rows in the same order. Twins are written from their segment before a
+version is published, and published with it, so a group is never older than its store.
+
+>>> import pyarrow as pa, tempfile
+>>> from semistream import MasterStore
+>>> products = pa.table({"id": [1, 2], "price": [1.5, 4.0], "about": ["long", "text"]})
+>>> store = MasterStore.build(products, tempfile.mkdtemp() + "/products", key="id", groups={"prices": ["price"]})
+>>> store.covering(["price"]).group, store.covering(["price", "about"]).group
+('prices', None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from semistream import failpoints
+from semistream.errors import ArgumentError, StoreError, meant
+from semistream.rows import Projection
+from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
+from semistream.stores.paged.publishing import removed_on_error
+from semistream.stores.paged.segment import SegmentWriter, new_segment
+from semistream.stores.paged.sorting import Block
+
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore, Progress
+
+Groups = Mapping[str, Sequence[str]]
+
+
+def checked_groups(
+    groups: Groups | None, schema: pa.Schema, key: Sequence[str], previous: Manifest | None = None
+) -> dict[str, ColumnGroup]:
+    """Groups without their twins; those of the version before when none are given."""
+    if groups is None:
+        groups = {name: group.columns for name, group in previous.groups.items()} if previous else {}
+    if not isinstance(groups, Mapping):
+        raise ArgumentError(f"groups={groups!r} must be names with their columns, such as {{'prices': ['price']}}")
+    return {name: _checked(name, columns, schema, key) for name, columns in groups.items()}
+
+
+def _checked(name: str, columns: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> ColumnGroup:
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"groups: {name!r} is no name")
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise ArgumentError(f"group {name!r}: columns={columns!r} must be a list of names")
+    for column in columns:
+        if column not in schema.names:
+            like = meant(str(column), schema.names)
+            raise ArgumentError(f"group {name!r}: there is no column {column!r}{like}; the columns are {schema.names}")
+    chosen = tuple(item.name for item in schema if item.name in columns and item.name not in key)
+    if len(chosen) + len(key) == len(schema):
+        raise ArgumentError(f"group {name!r} has every column, as the store itself; leave some out")
+    return ColumnGroup(chosen)
+
+
+def narrowest(manifest: Manifest, columns: Iterable[str]) -> str | None:
+    """The smallest group with all of these columns."""
+    wanted = set(columns) - set(manifest.key)
+    names = [name for name, group in manifest.groups.items() if wanted <= set(group.columns)]
+    return min(names, key=lambda name: manifest.groups[name].bytes, default=None)
+
+
+def write_twins(store: MasterStore, progress: Progress | None = None) -> tuple[Manifest, list[str]]:
+    """The manifest of an opened version with all its twins, and the files that had to be written for that."""
+    files: list[str] = []
+    groups = {}
+    with removed_on_error(store.path, files):
+        for name, group in store.manifest.groups.items():
+            twins = {}
+            for number, segment in enumerate(store.segments):
+                twin = group.twins.get(segment.entry.file)
+                if twin is None:
+                    twin = _write_twin(store, number, name, progress)
+                    files.append(twin.file)
+                    failpoints.reach("store.twin")
+                twins[segment.entry.file] = twin
+            groups[name] = replace(group, twins=twins)
+    return replace(store.manifest, groups=groups), files
+
+
+def _write_twin(store: MasterStore, number: int, name: str, progress: Progress | None) -> SegmentEntry:
+    from semistream.stores.paged.store import row_schema
+
+    segment, group = store.segments[number], store.manifest.groups[name]
+    stored = row_schema(store.schema, store.codec).names
+    projection = Projection(store.layout, [one for one in stored if one in (*store.key, *group.columns)])
+    filtered = segment.entry.rows if "bloom" in segment.sections else 0
+    writer = SegmentWriter(new_segment(store.path), projection.target, store.page_bytes, filtered)
+    with writer.removed_on_error():
+        pages = np.arange(store.edges[number], store.edges[number + 1])
+        for codes, rows in store.reader().all_rows(pages):
+            writer.append(Block.of(codes, projection.apply(rows)))
+            if progress is not None:
+                progress(f"write group {name}", writer.rows, segment.entry.rows)
+        changed, touched = (segment.section(one) if one in segment.sections else None for one in ("changed", "touched"))
+        twin = writer.finish(segment.entry.role, changed, touched)
+    if twin.rows != segment.entry.rows:
+        (store.path / twin.file).unlink()
+        raise StoreError(
+            f"group {name!r} of {store.path}: {twin.rows:,} rows were read of {segment.entry.rows:,}; nothing was "
+            "changed"
+        )
+    return twin
+
+
+def with_group(store: MasterStore, name: str, columns: Sequence[str]) -> Manifest:
+    """The version with one more group."""
+    if name in store.manifest.groups:
+        have = list(store.manifest.groups[name].columns)
+        raise ArgumentError(f"{store.path} has a group {name!r} already, of {have}; drop it first, or choose a name")
+    new = _checked(name, columns, store.manifest.schema, store.key)
+    return store.manifest.next("project", groups={**store.manifest.groups, name: new})
+
+
+def without_group(store: MasterStore, name: str) -> Manifest:
+    """The version without a group."""
+    if name not in store.manifest.groups:
+        raise ArgumentError(f"{store.path} has no group {name!r}; it has {list(store.manifest.groups) or 'none'}")
+    left = {other: group for other, group in store.manifest.groups.items() if other != name}
+    return store.manifest.next("project", groups=left)

@@ -1,0 +1,260 @@
+"""Column groups: the same rows as the store's, read from narrower files, through every change."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from semistream import MasterStore, join, make_join
+from semistream.errors import ArgumentError, CorruptStoreError, StoreError
+from semistream.stores.paged import folding
+from tests.tables import assert_same_rows, model_join
+
+GROUPS = {"numbers": ["n"], "texts": ["t", "n"], "keys": []}
+
+
+def master(rows: int = 5000) -> pa.Table:
+    return pa.table(
+        {
+            "wide": pa.array(["w" * 90] * rows),
+            "id": pa.array(range(rows), pa.int64()),
+            "n": pa.array([None if i % 11 == 0 else i * 2 for i in range(rows)], pa.int32()),
+            "t": pa.array([None if i % 7 == 0 else f"text {i}" for i in range(rows)]),
+        }
+    )
+
+
+def asked(*keys: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(keys, pa.int64()), "at": pa.array(range(len(keys)), pa.int64())})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MasterStore:
+    return MasterStore.build(master(), tmp_path / "store", key="id", groups=GROUPS)
+
+
+@pytest.mark.parametrize(
+    "columns, group", [(["n"], "numbers"), (["t"], "texts"), (["n", "t"], "texts"), ([], "keys"), (["id"], "keys")]
+)
+def test_the_narrowest_that_covers_is_read(store: MasterStore, columns: list[str], group: str) -> None:
+    narrow = store.covering(columns)
+    assert narrow.group == group
+    assert narrow.facts.bytes < store.facts.bytes / 2
+    assert narrow.facts.index_bytes < store.facts.index_bytes
+    assert narrow.rows == store.rows
+    assert narrow.manifest.identity == store.manifest.identity
+    assert store.covering([*columns, "wide"]) is store
+    assert narrow.covering(columns) is narrow
+    assert pickle.loads(pickle.dumps(narrow)).schema == narrow.schema
+
+
+@pytest.mark.parametrize("columns", [["n"], ["t"], ["t", "n", "id"], ["wide", "n"], None])
+@pytest.mark.parametrize("how", ["left", "inner", "semi", "anti"])
+@pytest.mark.parametrize("algorithm", ["sweep", "whole", "mesh", "sscj"])
+def test_joins_give_the_same_rows(store: MasterStore, columns: list[str] | None, how: Any, algorithm: str) -> None:
+    keys = asked(*np.random.default_rng(7).integers(-500, 6000, 3000).tolist())
+    made = join([keys], store, on="id", columns=columns, how=how, suffix="_master", memory="2MB", algorithm=algorithm)
+    expected = model_join(pa.Table.from_batches([keys]), master(), "id", how, columns, suffix="_master")
+    assert_same_rows(pa.Table.from_batches(made, expected.schema), expected)
+
+
+def test_a_lookup_reads_less(store: MasterStore) -> None:
+    keys = asked(*range(0, 5000, 3))
+    read = {}
+    for columns in (["n"], ["n", "wide"]):
+        made = make_join(keys.schema, store, on="id", columns=columns, memory="300kB", algorithm="sweep")
+        assert sum(batch.num_rows for batch in made.join([keys])) == keys.num_rows
+        read[len(columns)] = made.stats.bytes_read
+    assert 0 < read[1] < read[2] / 4
+
+
+def test_groups_of_an_existing_store(tmp_path: Path) -> None:
+    plain = MasterStore.build(master(), tmp_path / "store", key="id")
+    changed = plain.upsert(master(10).set_column(2, "n", pa.array([-1] * 10, pa.int32()))).delete([4999])
+    grouped = changed.project("numbers", ["n"])
+    assert (grouped.version, grouped.rows, grouped.manifest.change) == (4, 4999, "project")
+    assert grouped.get([1, 4998, 4999], columns=["id", "n"]).sort_by("id").to_pydict() == {
+        "id": [1, 4998],
+        "n": [-1, 9996],
+    }
+    changed_codes = grouped.changed_since(3)
+    assert changed_codes is not None
+    assert len(changed_codes) == 0
+    assert MasterStore.open(grouped.path).covering(["n"]).group == "numbers"
+    dropped = grouped.drop_group("numbers")
+    assert dropped.covering(["n"]) is dropped
+    assert MasterStore.open(grouped.path, 4).covering(["n"]).get(1).to_pydict() == {"id": [1], "n": [-1]}
+    files = set(MasterStore.open(grouped.path, 4).manifest.files) - set(dropped.manifest.files)
+    assert len(files) == 3  # the twins of a base and two updates
+    assert files <= set(dropped.vacuum(1))
+    assert dropped.verify() == dropped.pages
+
+
+def test_a_build_keeps_the_groups_unless_it_is_told_otherwise(store: MasterStore) -> None:
+    again = MasterStore.build(master(50), store.path, key="id", replace=True)
+    assert list(again.manifest.groups) == list(GROUPS)
+    assert again.covering(["n"]).rows == 50
+    with pytest.raises(ArgumentError, match="group 'texts': there is no column 't'"):
+        MasterStore.build(master(50).drop_columns(["t"]), store.path, key="id", replace=True)
+    assert store.latest().version == 2
+    none = MasterStore.build(master(50), store.path, key="id", replace=True, groups={})
+    assert none.covering(["n"]) is none
+
+
+def test_what_cannot_be(store: MasterStore, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="group 'more': there is no column 'm'"):
+        store.project("more", ["m"])
+    with pytest.raises(ArgumentError, match="has a group 'numbers' already, of \\['n'\\]"):
+        store.project("numbers", ["t"])
+    with pytest.raises(ArgumentError, match="has every column, as the store itself"):
+        store.project("all", ["n", "t", "wide"])
+    with pytest.raises(ArgumentError, match="must be a list of names"):
+        store.project("texts2", "t")
+    with pytest.raises(ArgumentError, match="has no group 'other'; it has"):
+        store.drop_group("other")
+    with pytest.raises(ArgumentError, match="must be names with their columns"):
+        MasterStore.build(master(5), tmp_path / "other", key="id", groups=["n"])  # type: ignore[arg-type]
+    assert not (tmp_path / "other" / "version-000001.json").exists()
+    narrow = store.covering(["n"])
+    with pytest.raises(StoreError, match=r"upsert on the column group 'numbers' of .*change the store itself"):
+        narrow.upsert(pa.table({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int32())}))
+    assert store.latest() is store
+
+
+def test_a_damaged_twin_is_found(store: MasterStore) -> None:
+    (twin,) = store.manifest.groups["numbers"].twins.values()
+    path = store.path / twin.file
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptStoreError, match=twin.file):
+        MasterStore.open(store.path).verify()
+    with pytest.raises(CorruptStoreError, match=twin.file):
+        list(join([asked(1, 2)], store.path, on="id", columns=["n"], memory="1MB", algorithm="sweep"))
+    kept = list(join([asked(1)], store.path, on="id", columns=["wide"], memory="1MB", algorithm="sweep"))
+    assert sum(batch.num_rows for batch in kept) == 1
+
+
+Content = dict[str, list[tuple[int | None, str | None]]]
+LETTERS = st.sampled_from("abcdefgh")
+ROWS = st.lists(
+    st.tuples(st.none() | st.integers(-9, 9), st.none() | st.text("xyz", max_size=9)), min_size=1, max_size=3
+)
+CHANGES = st.dictionaries(LETTERS, ROWS, max_size=4)
+
+
+class History(RuleBasedStateMachine):
+    """Random changes of a store with groups that come and go; every group holds what the store holds."""
+
+    hash_bits: ClassVar[int] = 3  # keys share codes
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usual, folding.MOST_DELTAS = folding.MOST_DELTAS, 2
+        self.folder = tempfile.mkdtemp()
+        self.groups: dict[str, list[str]] = {}
+
+    def table(self, rows: Content) -> pa.Table:
+        each = [(key, *row) for key, group in rows.items() for row in group]
+        return pa.table(
+            {
+                "n": pa.array([n for _, n, _ in each], pa.int64()),
+                "k": pa.array([key for key, _, _ in each], pa.string()),
+                "wide": pa.array(["w" * 700 for _ in each], pa.string()),
+                "t": pa.array([t for _, _, t in each], pa.string()),
+            }
+        )
+
+    @initialize(rows=CHANGES, grouped=st.booleans())
+    def build(self, rows: Content, grouped: bool) -> None:
+        self.groups = {"first": ["n"]} if grouped else {}
+        place = Path(self.folder) / "store"
+        self.store = MasterStore.build(
+            self.table(rows), place, key="k", hash_bits=self.hash_bits, groups=self.groups or None
+        )
+        self.content = dict(rows)
+
+    @rule(rows=CHANGES, gone=st.sets(LETTERS, max_size=3))
+    def apply(self, rows: Content, gone: set[str]) -> None:
+        gone -= set(rows)
+        self.store = self.store.apply(self.table(rows) if rows else None, sorted(gone) or None)
+        self.content = {key: value for key, value in {**self.content, **rows}.items() if key not in gone}
+
+    @rule(name=st.sampled_from(["a", "b"]), columns=st.sampled_from([["n"], ["t"], ["t", "n"], []]))
+    def project(self, name: str, columns: list[str]) -> None:
+        if name in self.groups:
+            self.store = self.store.drop_group(name)
+            del self.groups[name]
+        else:
+            self.store = self.store.project(name, columns)
+            self.groups[name] = columns
+
+    @rule()
+    def merge(self) -> None:
+        self.store = self.store.merge_deltas(1)
+
+    @rule()
+    def compact(self) -> None:
+        self.store = self.store.compact()
+
+    @rule()
+    def vacuum(self) -> None:
+        self.store.vacuum(1)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store = MasterStore.open(self.store.path)
+
+    @invariant()
+    def every_group_holds_what_the_store_holds(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert set(self.store.manifest.groups) == set(self.groups)
+        whole = self.table(self.content)
+        for columns in (["k", "n"], ["t", "k"], ["n", "t", "k"], ["k"]):
+            found = pa.Table.from_batches(self.store.scan(columns), whole.select(columns).schema)
+            assert_same_rows(found, whole.select(columns))
+        some = ["a", "c", "h", "no"]
+        expected = [(key, *row) for key in some for row in self.content.get(key, [])]
+        found = self.store.get(some, columns=["k", "n"])
+        assert_same_rows(
+            found,
+            self.table({}).select(["k", "n"])
+            if not expected
+            else pa.table(
+                {"k": [key for key, _, _ in expected], "n": pa.array([n for _, n, _ in expected], pa.int64())}
+            ),
+        )
+        self.store.verify()
+
+    def teardown(self) -> None:
+        folding.MOST_DELTAS = self.usual
+        shutil.rmtree(self.folder)
+
+
+class ExactHistory(History):
+    hash_bits: ClassVar[int] = 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def usual_folding() -> Iterator[None]:
+    usual = folding.MOST_DELTAS
+    yield
+    folding.MOST_DELTAS = usual
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestExactHistory = ExactHistory.TestCase
+TestExactHistory.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
