@@ -18,6 +18,7 @@ Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 _MOST_BLOCK_ROWS = 1 << 17
 _LEAST_BLOCK_ROWS = 10_000
+_FIRST_BLOCK_ROWS = 1 << 14
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
 
 
@@ -28,17 +29,21 @@ class TooManyAnswersError(Exception):
 class BlockSize:
     """How many rows are asked for at once: their answers, held until they are in order, take a small share of memory.
 
-    The first block goes by the width of a whole row of the master, those after it by the answers that were seen.
+    The first block goes by the width of a whole row of the master, those after it by the answers that were seen. Blocks
+    grow: the first ones are small, so that Python has work while the JVM still makes rows, and each later one may be as
+    large as all before it together.
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
         self._row = sum(task.join.facts.row_bytes for task in tasks if task.join.plan.columns)
+        self._answered = 0
         self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
 
     def __call__(self) -> int:
         """Rows of the next block."""
-        return max(self._least, min(_MOST_BLOCK_ROWS, int(self._share / (64 + self._row))))
+        most = min(_MOST_BLOCK_ROWS, max(_FIRST_BLOCK_ROWS, self._answered))
+        return max(self._least, min(most, int(self._share / (64 + self._row))))
 
     def most_bytes(self, rows: int) -> int:
         """That the answers to so many rows may take."""
@@ -47,6 +52,7 @@ class BlockSize:
     def note(self, answer: pa.Array) -> pa.Array:
         """Note the width of an answer, and give it back."""
         self._row = answer.nbytes / max(1, len(answer))
+        self._answered += len(answer)
         return answer
 
 
