@@ -9,7 +9,7 @@ from rich.console import Console
 
 from semistream_lab import commands, suites
 from semistream_lab.results import Results, disagreements
-from semistream_lab.suites import CORE_ARMS, Settings
+from semistream_lab.settings import CORE_ARMS, Settings
 
 pytestmark = pytest.mark.long  # nine fresh processes
 

@@ -11,11 +11,12 @@ import pytest
 
 from semistream.errors import ArgumentError
 from semistream_lab import suites, targets
+from semistream_lab.arms_spark import stream_plan
 from semistream_lab.cells import Cell
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import AXES, Grid
 from semistream_lab.results import Results
-from semistream_lab.suites import Settings
+from semistream_lab.settings import SPARK_ARMS, Settings
 from tests.lab.samples import result
 
 
@@ -45,7 +46,7 @@ def test_the_former_name_of_a_join(tmp_path: Path) -> None:
 
 def test_spark_grid(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "spark", repetitions=2))
-    assert len(cells) == 2 * 2 * 2 * len(suites.SPARK_ARMS)
+    assert len(cells) == 2 * 2 * 2 * len(SPARK_ARMS)
     for cell in cells:
         native = cell.arm in targets.NATIVE
         assert (cell.params["warmup"] == 2) == native
@@ -53,12 +54,20 @@ def test_spark_grid(tmp_path: Path) -> None:
     assert len({cell.place for cell in cells}) == 4  # arms of a place are compared, whatever came before
 
 
+@pytest.mark.parametrize("rows, most", [(10_000_000, 60), (1_000, 30)])
+def test_small_batches_alone_do_not_fill_a_cache_one_by_one(tmp_path: Path, rows: int, most: int) -> None:
+    asked = replace(settings(tmp_path, "spark", batch_rows=(200,)), rows=rows)
+    sizes = [stream_plan(cell.params).sizes for cell in suites.cells(asked)]
+    assert max(map(len, sizes)) < most  # Spark keeps a hundred reports of progress, unless it is told otherwise
+    assert max(map(sum, sizes)) >= 2 * rows
+
+
 def test_arms_take_turns(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "spark", streams=("narrow",), batch_rows=(10,), repetitions=3))
     first = [next(cell.arm for cell in cells if cell.repetition == number) for number in range(3)]
     assert first == ["source", "passthrough", "plain"]
     for repetition in range(3):
-        assert {cell.arm for cell in cells if cell.repetition == repetition} == set(suites.SPARK_ARMS)
+        assert {cell.arm for cell in cells if cell.repetition == repetition} == set(SPARK_ARMS)
 
 
 @pytest.mark.parametrize(

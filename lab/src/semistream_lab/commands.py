@@ -15,7 +15,7 @@ from semistream.commands.options import listed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semistream_lab.suites import Settings
+    from semistream_lab.settings import Settings
 
 bench = Commands(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
@@ -153,6 +153,10 @@ def joins(
     arms: Arms = None,
     repetitions: Repetitions = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="How long a cell is measured at most.")] = None,
+    warm_seconds: Annotated[
+        float | None,
+        typer.Option("--warm-seconds", help="How long a cell warms up at most.", show_default="10; with --quick 5"),
+    ] = None,
     cross: Annotated[bool, typer.Option("--cross", help="Every value with every other: days, not hours.")] = False,
 ) -> None:
     """Every join of the literature on one grid: what a read is worth, what waits how long, what it costs.
@@ -175,6 +179,7 @@ def joins(
             "skews": tuple(float(part) for part in listed(skews)),
             "layouts": listed(layouts),
             "seconds": seconds,
+            "warm_seconds": warm_seconds,
             "crossed": cross,
         }
     except ValueError:
@@ -186,7 +191,7 @@ def joins(
         out=out,
         data=data,
         arms=listed(arms),
-        repetitions=repetitions or 1,
+        repetitions=1 if repetitions is None else repetitions,
         rows=grid.centre,
         grid=grid,
     )
@@ -205,7 +210,7 @@ def _run(suite: str, *, quick: bool, **asked: Any) -> None:
     from rich.console import Console
 
     from semistream_lab.data import default_directory
-    from semistream_lab.suites import Settings
+    from semistream_lab.settings import Settings
 
     defaults = {**(QUICK if quick else FULL), "data": default_directory()}
     run_suite(Settings(suite, **{**defaults, **given(asked)}), Console(stderr=True))
@@ -249,15 +254,21 @@ def plan(
     Example: [cyan]semistream bench plan --settings 20 --seed 7[/]
     """
     from semistream.commands.terminal import progress_bars, show_table
+    from semistream_lab.asked import check_directories, check_numbers, check_seconds
     from semistream_lab.data import default_directory
     from semistream_lab.plan_check import run
     from semistream_lab.plots import short
 
+    data = data or default_directory()
+    check_numbers(1, settings=settings, repetitions=repetitions)
+    check_numbers(0, seed=seed)
+    check_seconds(seconds=seconds)
+    check_directories(out=out, data=data)
     with progress_bars() as progress:
         results = run(
             settings,
             seed,
-            data or default_directory(),
+            data,
             seconds,
             out,
             repetitions,

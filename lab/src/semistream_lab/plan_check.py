@@ -21,6 +21,7 @@ import numpy as np
 
 from semistream_lab.cells import enriched
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 
 _ROWS = (100_000, 200_000, 400_000, 700_000, 1_500_000, 2_000_000)
 
@@ -98,8 +99,11 @@ def run(
             BenchData(data, setting["rows"]).store()
             told = json.dumps({"setting": setting, "data": str(data), "seconds": seconds})
             done = subprocess.run(
-                [sys.executable, "-m", __name__, told], check=True, capture_output=True, text=True, timeout=600
+                [sys.executable, "-m", __name__, told], check=False, capture_output=True, text=True, timeout=600
             )
+            if done.returncode:
+                said = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
+                raise BenchmarkError(f"setting {setting} ended with code {done.returncode}: {said[0][:600]}")
             runs[number % count].append(json.loads(done.stdout))
             lines.write(done.stdout.strip() + "\n")
             lines.flush()

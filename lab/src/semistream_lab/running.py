@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from semistream_lab import suites
 from semistream_lab.needs import need_for
 from semistream_lab.results import Results, cell_of
+from semistream_lab.settings import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ _LOOK_BACK_SECONDS = 600  # time left follows from the cells of so long
 
 
 def run_cells(
-    run: suites.Run,
+    run: Run,
     cells: Sequence[Cell],
     prepare: Callable[[Callable[[str], None]], None],
     write: Callable[[Path], Path],

@@ -11,25 +11,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from semistream.errors import choose
-from semistream.joins import FORMER_NAMES
-from semistream_lab.cells import Cell, enriched
+from semistream_lab.asked import check_budgets
+from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
 from semistream_lab.environment import environment
-from semistream_lab.errors import BenchmarkError, SettingError
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import Grid
 from semistream_lab.results import Results, cell_of, check_agreement
+from semistream_lab.settings import Run, Settings
 from semistream_lab.targets import NATIVE
 
-CORE_ARMS = ("sweep", "sweep_each", "inl", "whole", "duckdb_parquet", "duckdb_table", "build")
-SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 WHOLE = "200%"  # what `whole` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
+MOST_FILLING = 2_000_000  # rows of a batch that only fills a cache
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 GRIDS: dict[str, Grid] = {
     "full": Grid(),
@@ -38,104 +35,6 @@ GRIDS: dict[str, Grid] = {
 Place = list[tuple[str, dict[str, Any]]]  # arms and parameters that are compared with each other
 Start = Callable[[Cell], None]
 End = Callable[[Cell, dict[str, Any]], None]
-
-
-def arms_of(suite: str) -> tuple[str, ...]:
-    """The arms that a suite has."""
-    if suite == "joins":
-        from semistream_lab.arms_joins import ARMS
-
-        return ARMS
-    return CORE_ARMS if suite == "core" else SPARK_ARMS
-
-
-class Run(Protocol):
-    """What running cells needs to know."""
-
-    @property
-    def out(self) -> Path:
-        """Where results go."""
-
-    @property
-    def data(self) -> Path:
-        """Where data is made and found again."""
-
-    @property
-    def timeout_seconds(self) -> float:
-        """When a cell is given up."""
-
-    @property
-    def command(self) -> str:
-        """How to run this again."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run of a suite is asked for."""
-
-    suite: str
-    rows: int
-    out: Path
-    data: Path
-    arms: tuple[str, ...] = ()
-    memory: tuple[str, ...] = ("10%",)
-    batch_rows: tuple[int, ...] = (200_000, 2_000_000)
-    streams: tuple[str, ...] = ("narrow", "wide")
-    repetitions: int = 3
-    batches: int | None = None
-    warmup: int | None = None
-    columns: str = "three"
-    grid: Grid | None = None
-    timeout_seconds: float = 3600.0
-
-    def __post_init__(self) -> None:
-        known = arms_of(self.suite)
-        arms = tuple(choose("arms", FORMER_NAMES.get(arm, arm), known) for arm in self.arms)
-        object.__setattr__(self, "arms", arms or known)
-        for stream in self.streams:
-            choose("streams", stream, ("narrow", "wide"))
-        enriched(self.columns)
-        for name in ("rows", "repetitions", "batches", "warmup"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingError(f"{name}={value} must be at least 1")
-        if not self.batch_rows or min(self.batch_rows) < 2:
-            raise SettingError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
-
-    @property
-    def command(self) -> str:
-        """How to run this again; where data and results go is left out."""
-        options: dict[str, Any] = {
-            "rows": self.rows,
-            "arms": ",".join(self.arms),
-            "memory": ",".join(self.memory),
-            "batch-rows": ",".join(map(str, self.batch_rows)),
-            "streams": ",".join(self.streams) if self.suite == "spark" else None,
-            "repetitions": self.repetitions,
-            "batches": self.batches,
-            "warmup": self.warmup,
-            "columns": self.columns,
-        }
-        if self.grid is not None:
-            grid = self.grid
-            options = {
-                "sizes": ",".join(map(str, grid.sizes)),
-                "memory": ",".join(grid.memory),
-                "skews": ",".join(f"{skew:g}" for skew in grid.skews),
-                "layouts": ",".join(grid.layouts),
-                "arms": ",".join(self.arms),
-                "repetitions": self.repetitions,
-                "seconds": f"{grid.seconds:g}",
-            }
-        return " ".join(
-            [f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)]
-        )
-
-    def timed_batches(self, size: int) -> int:
-        """How many batches are timed: about as many rows as make several seconds."""
-        if self.suite == "spark":
-            return self.batches or (5 if size >= 1_000_000 else 10)
-        return self.batches or max(1, 12_000_000 // size)
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -200,10 +99,13 @@ def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict
     """Large batches first fill the cache ten times as fast as small ones would; then small ones, until Spark's own code
     is compiled. Arms that scan the master for every batch, whatever came before, need few of either.
     """
+    rows = (24 if stream == "narrow" else 16) * settings.rows // 10  # that fill it
     largest = max(settings.batch_rows)
+    if settings.warmup is None:  # small batches alone would fill it in hundreds of triggers
+        largest = max(largest, min(MOST_FILLING, rows))
     if arm in NATIVE:
         return {"large": 1, "large_rows": largest, "warmup": 2, "batches": settings.batches or 3}
-    filling = settings.warmup or max(1, (24 if stream == "narrow" else 16) * settings.rows // 10 // largest)
+    filling = settings.warmup or max(1, rows // largest)
     return {
         "large": filling,
         "large_rows": largest,
@@ -233,7 +135,11 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
             BenchData(settings.data, rows).store()
         return
     data = BenchData(settings.data, settings.rows)
-    steps: list[tuple[str, Callable[[], object]]] = [("the master, unsorted", data.unsorted), ("the store", data.store)]
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("the master, unsorted", data.unsorted),
+        ("the store", data.store),
+        ("is the memory enough?", lambda: check_budgets(cells(settings), data)),
+    ]
     if settings.suite == "core":
         if any(arm.startswith("duckdb") for arm in settings.arms):
             steps += [("the master as Parquet", data.master), ("DuckDB's table", data.duckdb_table)]
