@@ -96,7 +96,11 @@ def test_a_busy_machine_is_named(tmp_path: Path) -> None:
     quiet = written(tmp_path / "quiet", [(spark_cell("plain"), result(1e5, load_before=1.9))])
     assert "was busy" not in make_page(quiet, RUN)
     loud = written(tmp_path / "loud", [(spark_cell("plain"), result(1e5, load_before=7.5))])
-    assert "1 of 1 runs started at a load of 7.5" in make_page(loud, RUN)
+    assert "1 of 1 runs began at a load of 7.5" in make_page(loud, RUN)
+    noted = written(tmp_path / "noted", [(spark_cell("plain"), result(1e5, others_share=0.43, load_before=0.1))])
+    page = make_page(noted, RUN)
+    assert "The machine was busy: 43 % of its CPU time went to others; these rates are not to be believed." in page
+    assert "43.0%" in page  # beside the arm
 
 
 def test_commits_of_one_machine_stand_together(tmp_path: Path) -> None:

@@ -255,6 +255,7 @@ def plan(
     """
     from semistream.commands.terminal import progress_bars, show_table
     from semistream_lab.asked import check_directories, check_numbers, check_seconds
+    from semistream_lab.busy import summary as busy_summary
     from semistream_lab.data import default_directory
     from semistream_lab.plan_check import run
     from semistream_lab.plots import short
@@ -295,6 +296,8 @@ def plan(
         f"within 25 %: {near} of {len(results)} at the machine's pace while each ran, {raw} without regard to it; "
         f"written to {out / 'plan.jsonl'}"
     )
+    if doubt := busy_summary(results):
+        print(doubt)
 
 
 def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:

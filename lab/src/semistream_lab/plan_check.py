@@ -51,6 +51,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     from semistream.planner.capacity import expected, least_memory
     from semistream.planner.rates import current_costs
     from semistream.stores import MasterStore
+    from semistream_lab.busy import Watch, verdict
     from semistream_lab.measuring import endless, measure
     from semistream_lab.pace import PACE_ROWS, pace
     from semistream_lab.workloads.zipf import ZipfWorkload
@@ -70,7 +71,8 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     join = kind(store, plan, Budget(said.memory_bytes))
     same = MasterStore.open(BenchData(data, PACE_ROWS).store())
     before = pace(same)
-    seen = measure(join, endless(load), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
+    with Watch() as watch:
+        seen = measure(join, endless(load), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
     now, then = (before + pace(same)) / 2, current_costs().pace
     return {
         **setting,
@@ -83,6 +85,8 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
         "hit_ratio": seen.stats.hit_ratio,
         "expected_tuples_per_page": said.choice.prediction.tuples_per_page,
         "tuples_per_page": seen.tuples_per_page,
+        **watch.facts,
+        "busy": verdict(watch.facts),
     }
 
 

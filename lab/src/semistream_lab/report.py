@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream_lab import plots, report_joins, report_pipeline, texts
+from semistream_lab import busy, plots, report_joins, report_pipeline, texts
 from semistream_lab.results import Group, Result, Results, cell_of, disagreements, grouped
 from semistream_lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
 
 OURS = ("semistream", "sweep")
 BOUNDS = ("source", "passthrough", "whole")
-_BUSY = 1.5  # load a core: our own runs, one after the other, stay below it
 Column = tuple[str, Callable[[Group], str]]
 
 
@@ -179,6 +178,7 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
         ("range", _range),
         ("s a batch", lambda g: f"{g.median('batch_seconds') or 0:.3g}"),
         *more,
+        ("CPU to others", lambda g: _percent(g, "others_share")),
     ]
     shown = [column for column in shown if any(column[1](group) != "–" for group in ordered)]
     lines = [[f"<b>{escape(name_of(group))}</b>", *(value(group) for _, value in shown)] for group in ordered]
@@ -250,18 +250,14 @@ def notes(kind: str, title: str, items: Iterable[str]) -> str:
 
 
 def is_busy(result: Result, environments: dict[str, Any]) -> bool:
-    """Were others at work on the machine when a cell began?"""
-    cores = environments.get(result.get("environment", ""), {}).get("cores", 1)
-    return bool(result.get("load_before", 0) > _BUSY * cores)
+    """Were others at work on the machine while a cell ran?"""
+    return busy.verdict(result, environments.get(result.get("environment", ""), {}).get("cores", 1)) is not None
 
 
 def busy_note(results: list[Result], environments: dict[str, Any]) -> str:
     """Others at work on the machine spoil every figure: say so first."""
-    busy = [result["load_before"] for result in results if is_busy(result, environments)]
-    if not busy:
-        return ""
-    many = f"{len(busy)} of {len(results)} runs started at a load of {min(busy):.1f} to {max(busy):.1f}"
-    return f"<p class=note><b>The machine was busy:</b> {many}. Rates are too low and uncertain.</p>"
+    said = busy.summary(results, environments)
+    return f"<p class=note><b>{escape(said[0].upper() + said[1:])}.</b></p>" if said else ""
 
 
 def environments(found: list[dict[str, Any]]) -> str:
