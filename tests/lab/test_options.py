@@ -23,7 +23,7 @@ from semistream_lab.settings import Settings
 # Of each option a value that serves and one that does not; None where there is none.
 OPTIONS: dict[str, dict[str, tuple[str, str | None]]] = {
     "core": {
-        "--rows": ("5000", "0"),
+        "--rows": ("5000,7000,5000", "5000,0"),
         "--out": ("somewhere", "a_file"),
         "--data": ("elsewhere", "a_file/below"),
         "--quick": ("", None),
@@ -33,7 +33,10 @@ OPTIONS: dict[str, dict[str, tuple[str, str | None]]] = {
         "--batches": ("4", "0"),
         "--warmup": ("2", "-1"),
         "--batch-rows": ("300,70,300", "1"),
-        "--columns": ("all", "none"),
+        "--columns": ("narrow,all,narrow", "all,none"),
+        "--skews": ("1,0", "-1"),
+        "--threads": ("1,2,1", "0"),
+        "--cold": ("", None),
     },
     "spark": {
         "--rows": ("5000", "-5"),
@@ -176,3 +179,10 @@ def test_a_budget_too_small_for_the_join(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"needs .* at least: give more, or more --rows"):
         suites.prepare(asked, made.append)
     assert "DuckDB" not in " ".join(made)
+
+
+def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    asked = Settings("core", rows=1_000, more_rows=(10**13,), out=tmp_path / "out", data=tmp_path / "data")
+    with pytest.raises(SettingError, match=r"takes about .* left; give fewer --rows, or name another disk"):
+        suites.prepare(asked, lambda _: None)
+    assert not (tmp_path / "data").exists()

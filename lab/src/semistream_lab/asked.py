@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,8 +20,10 @@ from semistream_lab.errors import SettingError
 if TYPE_CHECKING:
     from semistream_lab.cells import Cell
     from semistream_lab.data import BenchData
+    from semistream_lab.settings import Settings
 
 T = TypeVar("T")
+_ROOM = 0.9  # of the free bytes, for data that is kept
 
 
 def once(values: Iterable[T]) -> tuple[T, ...]:
@@ -38,7 +41,7 @@ def check_numbers(least: float, **given: float | None) -> None:
 def check_seconds(**given: float | None) -> None:
     """Raise an error where a time is not positive."""
     for name, value in given.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is not None and not value > 0:
             raise SettingError(f"{name}={value:g} must be more than 0 seconds")
 
 
@@ -59,6 +62,19 @@ def check_directories(**given: Path) -> None:
             raise SettingError(f"--{name} {path}: {there} is a file; name a directory")
         if not os.access(there, os.W_OK | os.X_OK):
             raise SettingError(f"--{name} {path}: {there} cannot be written to")
+
+
+def check_room(place: Path, every: Iterable[BenchData], settings: Settings) -> None:
+    """Raise an error where the data that is still to be made does not fit on the disk."""
+    needed = sum(data.bytes_to_make(settings.arms) for data in every)
+    there = next(one for one in (place.absolute(), *place.absolute().parents) if one.exists())
+    free = shutil.disk_usage(there).free
+    if needed > _ROOM * free:
+        sizes = ", ".join(f"{rows:,}" for rows in settings.sizes)
+        raise SettingError(
+            f"the data for {sizes} rows takes about {format_bytes(needed)}, and {there} has {format_bytes(free)} left; "
+            "give fewer --rows, or name another disk by --data"
+        )
 
 
 def check_budgets(cells: Iterable[Cell], data: BenchData) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream_lab import busy, plots, report_joins, report_pipeline, texts
+from semistream_lab import busy, plots, report_core, report_joins, report_pipeline, texts
+from semistream_lab.report_core import name_of
 from semistream_lab.results import Group, Result, Results, cell_of, disagreements, grouped
-from semistream_lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
+from semistream_lab.targets import NATIVE, STATED_FOR, Target, growth_targets, ratio, rival, targets
 
 OURS = ("semistream", "sweep")
 BOUNDS = ("source", "passthrough", "whole")
@@ -50,6 +51,7 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     others = [group for group in groups if group.suite not in ("joins", "pipeline")]
     for rows in sorted({group.params["rows"] for group in others}, reverse=True):
         body += _size(rows, [group for group in others if group.params["rows"] == rows])
+    body += _growth(others)
     used = {result["environment"] for result in usable}
     facts = environments([one for key, one in run["environments"].items() if key in used])
     body = busy_note(usable, run["environments"]) + body
@@ -146,18 +148,18 @@ def _spark_place(group: Group) -> tuple[str, int, str]:
 def _core(groups: list[Group]) -> str:
     text = ""
     core = [group for group in groups if group.suite == "core" and group.arm != "build"]
-    for size in sorted({group.params["batch_rows"] for group in core}):
-        here = [group for group in core if group.params["batch_rows"] == size]
-        sweep = next((group for group in here if group.arm == "sweep" and not group.params["direct"]), None)
+    for title, here, curves in report_core.sections(core):
         shown: list[Column] = [
-            ("× sweep", partial(_ratio, base=sweep)),
-            ("memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
+            ("× DuckDB, same threads", partial(_against_duckdb, groups=here)),
+            ("memory taken", lambda g: _size_of(g, report_core.taken(g))),
             ("DuckDB's limit", lambda g: _size_of(g, "memory_limit_bytes")),
             ("cores used", lambda g: f"{g.median('cores_used') or 0:.2f}"),
             ("hits", lambda g: _percent(g, "hit_ratio")),
             ("read a row", _read_a_row),
         ]
-        text += f"<h3>Core, no Spark, batches of {size:,} rows</h3>" + _plot_and_table(here, shown)
+        text += f"<h3>{escape(title)}</h3>"
+        text += _plot_and_table(here, shown) if here else ""
+        text += f"<p>From an empty cache, rows a second as the stream goes on:</p>{curves}" if curves else ""
     for group in groups:
         if group.arm == "build":
             seconds, peak = group.median("batch_seconds") or 0, group.median("peak_bytes") or 0
@@ -168,6 +170,15 @@ def _core(groups: list[Group]) -> str:
                 f"{format_bytes(peak)} of memory at most, {sorting} of it for sorting.</p>"
             )
     return text
+
+
+def _growth(groups: list[Group]) -> str:
+    """The same arms with masters of several sizes."""
+    header, lines = report_core.growth(groups)
+    if not lines:
+        return ""
+    text = "<h2>As the master grows</h2><p>Memory is the same share of each store. Rows a second.</p>"
+    return text + _targets(growth_targets(groups)) + table(header, lines, numbers=range(2, len(header)), kind="arms")
 
 
 def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
@@ -187,15 +198,6 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
     return plots.rate_bars(bars) + table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
 
 
-def name_of(group: Group) -> str:
-    """The arm as a table names it."""
-    params = group.params
-    extra = [params["memory"]] if params.get("memory") and group.arm != "whole" else []
-    extra += [f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}"] if params.get("threads") else []
-    extra += ["O_DIRECT"] if params.get("direct") else []
-    return ", ".join([group.arm.replace("_", " "), *extra])
-
-
 def _color(arm: str) -> str:
     return plots.OURS if arm in OURS else plots.BOUND if arm in BOUNDS else plots.OTHERS
 
@@ -207,6 +209,11 @@ def _range(group: Group) -> str:
 
 def _ratio(group: Group, base: Group | None) -> str:
     return "–" if base is None else f"{ratio(group, base):.2f}"
+
+
+def _against_duckdb(group: Group, groups: list[Group]) -> str:
+    other = rival(group, groups)
+    return "–" if other is None or other is group else f"{ratio(group, other):.2f}"
 
 
 def _size_of(group: Group, name: str) -> str:

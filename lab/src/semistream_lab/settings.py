@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from semistream.errors import choose
 from semistream.joins import FORMER_NAMES
+from semistream_lab.abilities import join_takes
 from semistream_lab.asked import check_directories, check_memory, check_numbers, once
 from semistream_lab.cells import enriched
 from semistream_lab.errors import SettingError
@@ -61,7 +62,11 @@ class Settings:
     repetitions: int = 3
     batches: int | None = None
     warmup: int | None = None
-    columns: str = "three"
+    columns: tuple[str, ...] = ("three",)
+    more_rows: tuple[int, ...] = ()
+    skews: tuple[float, ...] = (1.0,)
+    threads: tuple[int, ...] = (1, 2)
+    cold: bool = False
     grid: Grid | None = None
     timeout_seconds: float = 3600.0
 
@@ -71,20 +76,42 @@ class Settings:
         object.__setattr__(self, "arms", once(arms or known))
         for stream in self.streams:
             choose("streams", stream, ("narrow", "wide"))
-        enriched(self.columns)
+        for columns in self.columns:
+            enriched(columns)
+        for rows in self.more_rows:
+            check_numbers(1, rows=rows)
+        for skew in self.skews:
+            check_numbers(0, skew=skew)
+        for threads in self.threads:
+            check_numbers(1, threads=threads)
         check_numbers(1, rows=self.rows, repetitions=self.repetitions, batches=self.batches, warmup=self.warmup)
         if not self.batch_rows or min(self.batch_rows) < 2:
             raise SettingError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
         check_memory(*self.memory)
         check_directories(out=self.out, data=self.data)
-        for name in ("memory", "batch_rows", "streams"):
+        if self.suite == "core" and self.our_threads == () and any(arm.startswith("sweep") for arm in self.arms):
+            raise SettingError(
+                f"--threads {','.join(map(str, self.threads))}: this version's join takes no threads; add 1, or leave "
+                "sweep out of --arms"
+            )
+        for name in ("memory", "batch_rows", "streams", "columns", "more_rows", "skews", "threads"):
             object.__setattr__(self, name, once(getattr(self, name)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of all masters."""
+        return once((self.rows, *self.more_rows))
+
+    @property
+    def our_threads(self) -> tuple[int, ...]:
+        """Threads that our join is asked for, where it can be asked."""
+        return self.threads if join_takes("threads") else tuple(count for count in self.threads if count == 1)
 
     @property
     def command(self) -> str:
         """How to run this again; where data and results go is left out."""
         options: dict[str, Any] = {
-            "rows": self.rows,
+            "rows": ",".join(map(str, self.sizes)),
             "arms": ",".join(self.arms),
             "memory": ",".join(self.memory),
             "batch-rows": ",".join(map(str, self.batch_rows)),
@@ -92,7 +119,9 @@ class Settings:
             "repetitions": self.repetitions,
             "batches": self.batches,
             "warmup": self.warmup,
-            "columns": self.columns,
+            "columns": ",".join(self.columns),
+            "skews": ",".join(f"{skew:g}" for skew in self.skews) if self.suite == "core" else None,
+            "threads": ",".join(map(str, self.threads)) if self.suite == "core" else None,
         }
         if self.grid is not None:
             grid = self.grid
@@ -107,6 +136,7 @@ class Settings:
                 "warm-seconds": f"{grid.warm_seconds:g}",
             }
         words = [f"--{name} {value}" for name, value in options.items() if value is not None]
+        words += ["--cold"] if self.cold else []
         words += ["--cross"] if self.grid is not None and self.grid.crossed else []
         return " ".join([f"semistream bench {self.suite}", *words])
 

@@ -6,6 +6,7 @@ them; each repetition starts with another arm. Cells that the file of results ha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from semistream_lab.asked import check_budgets
+from semistream_lab.asked import check_budgets, check_room
 from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
 from semistream_lab.environment import environment
@@ -54,45 +55,54 @@ def in_turns(suite: str, places: Sequence[Place], repetitions: int) -> list[Cell
 
 
 def _core_places(settings: Settings) -> Iterator[Place]:
-    for size in settings.batch_rows:
-        # Three stream rows for each master row fill the cache; arms without one skip most of this.
-        warmup = settings.warmup or max(3, 3 * settings.rows // size)
-        common = {
-            "rows": settings.rows,
-            "stream": "narrow",
-            "batch_rows": size,
-            "columns": settings.columns,
-            "warmup": warmup,
-            "batches": settings.timed_batches(size),
-        }
-        for number, memory in enumerate(settings.memory):
-            place: Place = []
-            for arm in settings.arms:
-                if arm == "sweep_each":
-                    place.append((arm, {**common, "memory": memory, "direct": False}))
-                elif arm == "sweep":
-                    # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
-                    ways = (False, True) if number == 0 else (False,)
-                    place += [(arm, {**common, "memory": memory, "direct": direct}) for direct in ways]
-                elif arm.startswith("duckdb"):
-                    place += [(arm, {**common, "memory": memory, "threads": threads}) for threads in (1, 2)]
-                elif number == 0 and arm in ("inl", "whole"):  # more or less memory changes nothing for them
-                    place.append((arm, {**common, "memory": WHOLE if arm == "whole" else memory}))
-            if place:
-                yield place
+    first = True  # what changes nothing from place to place, or is known already, is run at the first ones only
+    for rows, columns, skew in itertools.product(settings.sizes, settings.columns, settings.skews):
+        for size in settings.batch_rows:
+            # Three stream rows for each master row fill the cache; arms without one skip most of this.
+            filling = max(3, 3 * rows // size)
+            common = {"rows": rows, "stream": "narrow", "batch_rows": size, "columns": columns, "skew": skew}
+            warm = {**common, "warmup": settings.warmup or filling, "batches": settings.timed_batches(size)}
+            for number, memory in enumerate(settings.memory):
+                here = first and number == 0
+                place = [one for arm in settings.arms for one in _core_arm(settings, arm, warm, memory, here)]
+                if place:
+                    yield place
+            if settings.cold:
+                cold = {**common, "warmup": 0, "batches": filling, "cold": True}
+                for memory in settings.memory:
+                    place = [one for arm in settings.arms for one in _core_arm(settings, arm, cold, memory, False)]
+                    if place:
+                        yield place
+        first = False
     if "build" in settings.arms:
-        yield [("build", {"rows": settings.rows, "memory": BUILD_MEMORY})]
+        for rows in settings.sizes:
+            yield [("build", {"rows": rows, "memory": BUILD_MEMORY})]
+
+
+def _core_arm(settings: Settings, arm: str, common: dict[str, Any], memory: str, first: bool) -> Place:
+    """An arm in all its ways; ``first`` is True once for each size of batches."""
+    params = {**common, "memory": memory}
+    if arm.startswith("sweep"):
+        place = [(arm, {**params, "direct": False, "threads": threads}) for threads in settings.our_threads]
+        # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
+        return place + ([(arm, {**params, "direct": True, "threads": 1})] if first and arm == "sweep" else [])
+    if arm.startswith("duckdb"):
+        return [(arm, {**params, "threads": threads}) for threads in settings.threads]
+    if first and arm in ("inl", "whole"):  # more or less memory changes nothing for them
+        return [(arm, {**params, "memory": WHOLE if arm == "whole" else memory})]
+    return []
 
 
 def _spark_places(settings: Settings) -> Iterator[Place]:
     for size in settings.batch_rows:
         for stream in settings.streams:
-            common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": settings.columns}
-            yield [
-                (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
-                for arm in settings.arms
-                for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
-            ]
+            for columns in settings.columns:
+                common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": columns}
+                yield [
+                    (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
+                    for arm in settings.arms
+                    for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
+                ]
 
 
 def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict[str, int]:
@@ -118,7 +128,7 @@ def _joins_places(settings: Settings) -> Iterator[Place]:
     assert settings.grid is not None
     for point in settings.grid.points():
         how = {"warm_seconds": settings.grid.warm_seconds, "seconds": settings.grid.seconds}
-        yield [(arm, {**point, **how, "columns": settings.columns}) for arm in settings.arms]
+        yield [(arm, {**point, **how, "columns": settings.columns[0]}) for arm in settings.arms]
 
 
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
@@ -134,26 +144,34 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
             note(f"data: a store of {rows:,} rows")
             BenchData(settings.data, rows).store()
         return
-    data = BenchData(settings.data, settings.rows)
+    check_room(settings.data, [BenchData(settings.data, rows) for rows in settings.sizes], settings)
+    for rows in settings.sizes:
+        _prepare(settings, BenchData(settings.data, rows), note)
+
+
+def _prepare(settings: Settings, data: BenchData, note: Callable[[str], None]) -> None:
+    asked = [cell for cell in cells(settings) if cell.params["rows"] == data.rows]
     steps: list[tuple[str, Callable[[], object]]] = [
         ("the master, unsorted", data.unsorted),
         ("the store", data.store),
-        ("is the memory enough?", lambda: check_budgets(cells(settings), data)),
+        ("is the memory enough?", lambda: check_budgets(asked, data)),
     ]
     if settings.suite == "core":
-        if any(arm.startswith("duckdb") for arm in settings.arms):
-            steps += [("the master as Parquet", data.master), ("DuckDB's table", data.duckdb_table)]
+        if "duckdb_parquet" in settings.arms:
+            steps.append(("the master as Parquet", data.master))
+        if "duckdb_table" in settings.arms:
+            steps.append(("DuckDB's table", data.duckdb_table))
     else:
         steps.append(("the master as Parquet", data.master))
         if "bucketed" in settings.arms:
-            make = Cell("spark", "make_bucketed", {"rows": settings.rows})
+            make = Cell("spark", "make_bucketed", {"rows": data.rows})
             steps.append(("Spark's bucketed table", lambda: data.bucketed().exists() or run_cell(make, settings)))
         from semistream_lab.arms_spark import stream_plan
 
-        plans = {stream_plan(cell.params) for cell in cells(settings)}
+        plans = {stream_plan(cell.params) for cell in asked}
         steps += [(f"the stream {plan.name}", partial(data.stream, plan)) for plan in sorted(plans, key=str)]
     for what, step in steps:
-        note(f"data: {what}")
+        note(f"data of {data.rows:,} rows: {what}")
         step()
 
 
@@ -177,7 +195,7 @@ def run_cell(cell: Cell, settings: Run) -> dict[str, Any]:
     """Run one cell in a fresh process."""
     variables = dict(os.environ)
     if cell.suite not in ("spark", "pipeline"):
-        variables |= dict.fromkeys(ONE_THREAD, "1")
+        variables |= dict.fromkeys(ONE_THREAD, str(cell.params.get("threads", 1)))
     command = [sys.executable, "-m", "semistream_lab.run_once", str(settings.data), cell.to_json()]
     try:
         done = subprocess.run(
