@@ -55,6 +55,9 @@ class Arm(Protocol):
         """What else a result should say."""
 
 
+Maker = Callable[[Cell, BenchData, pa.Schema], Arm]
+
+
 class OurArm:
     """A join of the registry."""
 
@@ -130,8 +133,8 @@ class Batches:
         return [[other * self.size, round((other - one) * self.size / max(1e-9, s))] for one, other, s in took]
 
 
-def run(cell: Cell, data: BenchData) -> dict[str, Any]:
-    """Run one cell in this process."""
+def run(cell: Cell, data: BenchData, kind: Maker | None = None) -> dict[str, Any]:
+    """Run one cell in this process; ``kind`` is the arm, unless the cell's name says it."""
     if cell.arm == "build":
         return _build(cell, data)
     pa.set_cpu_count(1 if cell.params.get("threads", 1) == 1 else 2)
@@ -140,7 +143,7 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
     checked = {number for number in warmup if number % 2 == 0 and number < _MOST_CHECKED} | {last}
     load = replace(data.load, skew=cell.params.get("skew", 1.0))
     batches = Batches(load, cell.params["batch_rows"], [*timed, last], warmup)
-    kind = _arm_class(cell.arm)
+    kind = kind or _arm_class(cell.arm)
     load_code(cell, data)
     give_back_memory()
     with MemorySampler(os.getpid()) as sampler:
@@ -192,11 +195,11 @@ def _batch_numbers(cell: Cell) -> tuple[list[int], list[int]]:
     first, count = cell.params["warmup"], cell.params["batches"]
     if cell.params.get("cold"):
         return [], list(range(count))
-    warm = first if cell.arm.startswith("sweep") else min(first, STATELESS_WARMUP)
+    warm = first if cell.arm.startswith("sweep") or cell.suite == "peers" else min(first, STATELESS_WARMUP)
     return list(range(warm)), list(range(first, first + (min(count, INL_BATCHES) if cell.arm == "inl" else count)))
 
 
-def _arm_class(name: str) -> Callable[[Cell, BenchData, pa.Schema], Arm]:
+def _arm_class(name: str) -> Maker:
     from semistream.joins import JOINS
 
     if name.removesuffix("_each") in JOINS:
@@ -218,6 +221,11 @@ def load_code(cell: Cell, data: BenchData) -> None:
         import duckdb
 
         duckdb.connect().execute("SELECT 1")
+    if cell.suite == "peers":
+        from semistream_lab.peers import peer
+
+        warm_page_cache(peer(cell.arm).prepare(data, cell.params["columns"]))
+    elif cell.arm.startswith("duckdb"):
         warm_page_cache(data.duckdb_table() if cell.arm == "duckdb_table" else data.master())
     elif not cell.params.get("direct"):
         warm_page_cache(data.store())

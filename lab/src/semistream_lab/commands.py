@@ -91,7 +91,7 @@ def core(
 
     [cyan]semistream bench core --arms sweep,duckdb_table --memory 10% --skews 1,0 --cold[/]
     """
-    sizes = _numbers(rows, "--rows")
+    sizes = numbers(rows, "--rows")
     _run(
         "core",
         quick=quick,
@@ -104,10 +104,10 @@ def core(
         arms=listed(arms),
         batches=batches,
         warmup=warmup,
-        batch_rows=_numbers(batch_rows),
+        batch_rows=numbers(batch_rows),
         columns=listed(columns),
         skews=_reals(skews, "--skews"),
-        threads=_numbers(threads, "--threads"),
+        threads=numbers(threads, "--threads"),
         cold=cold,
     )
 
@@ -148,7 +148,7 @@ def spark(
         arms=listed(arms),
         batches=batches,
         warmup=warmup,
-        batch_rows=_numbers(batch_rows),
+        batch_rows=numbers(batch_rows),
         streams=listed(streams),
         columns=listed(columns),
     )
@@ -189,7 +189,7 @@ def joins(
     from semistream_lab.suites import GRIDS
 
     asked: dict[str, Any] = {
-        "sizes": _numbers(sizes, "--sizes"),
+        "sizes": numbers(sizes, "--sizes"),
         "memory": listed(memory),
         "skews": _reals(skews, "--skews"),
         "layouts": listed(layouts),
@@ -252,7 +252,7 @@ def run_suite(settings: Settings, console: Console) -> None:
 
     cells = suites.cells(settings)
     run_cells(settings, cells, partial(suites.prepare, settings), write_report, console)
-    if settings.suite == "core":
+    if settings.suite in ("core", "peers"):
         _show_core(settings.out, {cell.key for cell in cells})
 
 
@@ -266,7 +266,8 @@ def _show_core(directory: Path, ours: set[str]) -> None:
         show_table(title, header, lines)
 
 
-def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
+def numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
+    """Whole numbers that were given with commas."""
     from semistream_lab.errors import SettingError
 
     try:

@@ -67,7 +67,7 @@ class BenchData:
 
     def unsorted(self) -> Path:
         """The master as Parquet, in random order."""
-        with self._part("unsorted") as draft:
+        with self.part("unsorted") as draft:
             if draft is not None:
                 _write_files(draft, self.load.master(), self.rows)
         return self.directory / "unsorted"
@@ -78,7 +78,7 @@ class BenchData:
         if (self.directory / name).exists():
             return self.directory / name
         source = self.unsorted()
-        with self._part(name) as draft:
+        with self.part(name) as draft:
             if draft is not None:
                 build_store(source, draft, self.key)
         return self.directory / name
@@ -102,7 +102,7 @@ class BenchData:
     def master(self) -> Path:
         """The master as Parquet, in key order."""
         store = MasterStore.open(self.store())
-        with self._part("master") as draft:
+        with self.part("master") as draft:
             if draft is not None:
                 _write_files(draft, store.scan(), self.rows)
         return self.directory / "master"
@@ -112,7 +112,7 @@ class BenchData:
         import duckdb
 
         store, name = MasterStore.open(self.store()), f"duckdb-{duckdb.__version__}"
-        with self._part(name) as draft:
+        with self.part(name) as draft:
             if draft is not None:
                 with duckdb.connect(str(draft / "master.duckdb")) as connection:
                     scan = iter(store.scan())
@@ -133,7 +133,7 @@ class BenchData:
 
     def stream(self, plan: Stream) -> Path:
         """The stream as Parquet, `FILES_A_BATCH` files a micro-batch."""
-        with self._part(plan.name) as draft:
+        with self.part(plan.name) as draft:
             if draft is not None:
                 start = 0
                 for number, size in enumerate(plan.sizes):
@@ -147,7 +147,7 @@ class BenchData:
         return self.directory / plan.name
 
     @contextmanager
-    def _part(self, name: str) -> Iterator[Path | None]:
+    def part(self, name: str) -> Iterator[Path | None]:
         """A directory to fill, moved to its name when it is complete; None when it is there already."""
         if (self.directory / name).exists():
             yield None

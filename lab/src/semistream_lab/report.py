@@ -15,6 +15,7 @@ from typing import Any
 
 from semistream.budget import format_bytes
 from semistream_lab import busy, plots, report_core, report_joins, report_pipeline, texts
+from semistream_lab.peers import PEERS, peer
 from semistream_lab.report_core import name_of
 from semistream_lab.results import Group, Result, Results, cell_of, disagreements, grouped
 from semistream_lab.targets import NATIVE, STATED_FOR, Target, growth_targets, ratio, rival, targets
@@ -69,7 +70,8 @@ def _size(rows: int, groups: list[Group]) -> str:
     text = f"<h2>{rows:,} master rows</h2>"
     if rows != STATED_FOR:
         text += f"<p class=note>A small run. The targets are stated for {STATED_FOR:,} master rows.</p>"
-    return text + _targets(targets(groups)) + _spark(groups) + _core(groups) + _legend(groups)
+    others = [group for group in groups if group.suite != "peers"]
+    return text + _targets(targets(others)) + _spark(groups) + _core(groups) + _legend(others) + _peers(groups)
 
 
 def _targets(found: Iterable[Target]) -> str:
@@ -172,6 +174,21 @@ def _core(groups: list[Group]) -> str:
     return text
 
 
+def _peers(groups: list[Group]) -> str:
+    """What somebody could take instead."""
+    text, found = "", [group for group in groups if group.suite == "peers"]
+    for title, here, _ in report_core.sections(found):
+        ours = next((group for group in here if group.arm == "semistream"), None)
+        shown: list[Column] = [
+            ("× semistream", partial(_ratio, base=ours)),
+            ("memory taken", lambda g: _size_of(g, report_core.taken(g))),
+        ]
+        text += f"<h3>{escape(title.replace('Core, no Spark', 'Instead of semistream'))}</h3>"
+        text += _plot_and_table(here, shown)
+    ideas = (f"<li><b>{name}</b>: {peer(name).idea}</li>" for name in PEERS if name in {g.arm for g in found})
+    return f"{text}<ul>{''.join(ideas)}</ul>" if found else ""
+
+
 def _growth(groups: list[Group]) -> str:
     """The same arms with masters of several sizes."""
     header, lines = report_core.growth(groups)
@@ -232,6 +249,9 @@ def _read_a_row(group: Group) -> str:
 
 
 def _legend(groups: Iterable[Group]) -> str:
+    groups = list(groups)
+    if not groups:
+        return ""
     arms = list(dict.fromkeys(group.arm for group in groups))
     lines = [f"<li><b>{escape(arm.replace('_', ' '))}</b>: {texts.ARMS[arm]}</li>" for arm in texts.ARMS if arm in arms]
     return f"<h3>The arms</h3><ul>{''.join(lines)}</ul>"

@@ -4,6 +4,7 @@ for the terminal.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 from semistream.budget import format_bytes
@@ -82,11 +83,13 @@ def growth(groups: Iterable[Group]) -> tuple[list[str], list[list[str]]]:
 def tables(groups: list[Group]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """(title, header, lines) for the terminal: rates, DuckDB's with as many threads beside them, and memory."""
     header = ["arm", "rows/s", "× DuckDB", "memory taken", "CPU to others"]
+    peers = {json.dumps(g.params, sort_keys=True): g for g in groups if g.suite == "peers" and g.arm == "duckdb"}
     found: dict[str, list[list[str]]] = {}
     for group in groups:
         if group.arm == "build":
             continue
-        params, other, others = group.params, rival(group, groups), group.median("others_share")
+        params, others = group.params, group.median("others_share")
+        other = rival(group, groups) or peers.get(json.dumps(params, sort_keys=True))
         size, columns, skew = _place(group)
         title = f"{plots.short(params['rows'])} rows, {plots.short(size)}-row batches, {_columns(columns)}{_keys(skew)}"
         title += ", from an empty cache" if params.get("cold") else ""

@@ -44,6 +44,10 @@ def _run(cell: Cell, root: Path) -> dict[str, Any]:
         from semistream_lab import arms_joins
 
         return arms_joins.run(cell, data)
+    if cell.suite == "peers":
+        from semistream_lab.peers import peer
+
+        return peer(cell.arm).run(cell, data)
     from semistream_lab import arms_core
 
     return arms_core.run(cell, data)

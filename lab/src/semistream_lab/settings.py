@@ -24,6 +24,10 @@ def arms_of(suite: str) -> tuple[str, ...]:
         from semistream_lab.arms_joins import ARMS
 
         return ARMS
+    if suite == "peers":
+        from semistream_lab.peers import PEERS
+
+        return tuple(PEERS)
     return CORE_ARMS if suite == "core" else SPARK_ARMS
 
 
@@ -112,7 +116,7 @@ class Settings:
         """How to run this again; where data and results go is left out."""
         options: dict[str, Any] = {
             "rows": ",".join(map(str, self.sizes)),
-            "arms": ",".join(self.arms),
+            "peers" if self.suite == "peers" else "arms": ",".join(self.arms),
             "memory": ",".join(self.memory),
             "batch-rows": ",".join(map(str, self.batch_rows)),
             "streams": ",".join(self.streams) if self.suite == "spark" else None,
@@ -144,4 +148,6 @@ class Settings:
         """How many batches are timed: about as many rows as make several seconds."""
         if self.suite == "spark":
             return self.batches or (5 if size >= 1_000_000 else 10)
+        if self.suite == "peers":
+            return self.batches or max(1, 2_000_000 // size)
         return self.batches or max(1, 12_000_000 // size)

@@ -40,7 +40,8 @@ End = Callable[[Cell, dict[str, Any]], None]
 
 def cells(settings: Settings) -> list[Cell]:
     """All cells in the order in which they are run."""
-    make = {"core": _core_places, "spark": _spark_places, "joins": _joins_places}[settings.suite]
+    places = {"core": _core_places, "spark": _spark_places, "joins": _joins_places, "peers": _peers_places}
+    make = places[settings.suite]
     return in_turns(settings.suite, list(make(settings)), settings.repetitions)
 
 
@@ -131,6 +132,13 @@ def _joins_places(settings: Settings) -> Iterator[Place]:
         yield [(arm, {**point, **how, "columns": settings.columns[0]}) for arm in settings.arms]
 
 
+def _peers_places(settings: Settings) -> Iterator[Place]:
+    for columns, size, memory in itertools.product(settings.columns, settings.batch_rows, settings.memory):
+        params = {"rows": settings.rows, "stream": "narrow", "batch_rows": size, "columns": columns, "memory": memory}
+        params |= {"warmup": settings.warmup or max(3, 3 * settings.rows // size), "threads": 1}
+        yield [(arm, {**params, "batches": settings.timed_batches(size)}) for arm in settings.arms]
+
+
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
     """Cells without a result, or with an error."""
     done = {cell_of(result).key for result in results.done}
@@ -161,6 +169,11 @@ def _prepare(settings: Settings, data: BenchData, note: Callable[[str], None]) -
             steps.append(("the master as Parquet", data.master))
         if "duckdb_table" in settings.arms:
             steps.append(("DuckDB's table", data.duckdb_table))
+    elif settings.suite == "peers":
+        from semistream_lab.peers import peer
+
+        for arm, columns in itertools.product(settings.arms, settings.columns):
+            steps.append((f"{arm}'s copy of the master", partial(peer(arm).prepare, data, columns)))
     else:
         steps.append(("the master as Parquet", data.master))
         if "bucketed" in settings.arms:
