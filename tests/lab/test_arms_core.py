@@ -8,10 +8,14 @@ import pytest
 from rich.console import Console
 
 from semistream_lab import commands, suites
+from semistream_lab.arms_core import Batches, run
+from semistream_lab.cells import Cell
+from semistream_lab.data import BenchData
 from semistream_lab.results import Results, disagreements
-from semistream_lab.suites import CORE_ARMS, Settings
+from semistream_lab.settings import CORE_ARMS, Settings
+from semistream_lab.workloads.zipf import ZipfWorkload
 
-pytestmark = pytest.mark.long  # nine fresh processes
+long = pytest.mark.long  # nine fresh processes
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +35,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return given
 
 
+@long
 def test_all_arms_agree(settings: Settings) -> None:
     results = Results.load(settings.out)
     assert results.failed == []
@@ -45,6 +50,7 @@ def test_all_arms_agree(settings: Settings) -> None:
         assert line["pss_growth_bytes"] >= 0
 
 
+@long
 def test_counters_of_ours(settings: Settings) -> None:
     lines = [line for line in Results.load(settings.out).done if line["arm"] == "sweep"]
     assert {line["params"]["direct"] for line in lines} == {False, True}
@@ -55,6 +61,7 @@ def test_counters_of_ours(settings: Settings) -> None:
         assert line["bytes_read"] > 0
 
 
+@long
 def test_build_is_measured(settings: Settings) -> None:
     (line,) = [line for line in Results.load(settings.out).done if line["arm"] == "build"]
     assert line["rows"] == 20_000
@@ -62,6 +69,7 @@ def test_build_is_measured(settings: Settings) -> None:
     assert list(settings.data.rglob(".build-*")) == []
 
 
+@long
 def test_a_second_run_does_nothing(settings: Settings) -> None:
     before = (settings.out / "results.jsonl").read_bytes()
     assert suites.missing(suites.cells(settings), Results.load(settings.out)) == []
@@ -69,8 +77,43 @@ def test_a_second_run_does_nothing(settings: Settings) -> None:
     assert (settings.out / "results.jsonl").read_bytes() == before
 
 
+@long
 def test_report_is_there(settings: Settings) -> None:
     page = Path(settings.out / "report.html").read_text()
     assert "20,000 master rows" in page
     assert "sweep, 10%, O_DIRECT" in page
     assert settings.command in page
+
+
+def test_batches_are_held_unless_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = ZipfWorkload(1000)
+    held = Batches(load, 10, [3, 4], [0, 1])
+    assert [held[number].column("key").to_pylist() for number in (0, 4)] == [
+        load.stream(start, 10).column("key").to_pylist() for start in (0, 40)
+    ]
+    assert held.making == 0
+    monkeypatch.setattr("semistream_lab.arms_core.MOST_HELD", 30)
+    made = Batches(load, 10, [3, 4], [0, 1])
+    assert made[1] == held[1]
+    assert made.making > 0
+    assert list(made.stream([3, 4])) == [held[3], held[4]]
+
+
+def test_a_curve_has_all_rows() -> None:
+    batches = Batches(ZipfWorkload(1000), 10, range(200), [])
+    batches.moments = [number * 0.5 for number in range(200)]
+    curve = batches.curve()
+    assert len(curve) == 60
+    assert curve[-1] == [1990, 20]
+
+
+@pytest.mark.parametrize("arm", ["sweep", "duckdb_table"])
+def test_a_cold_start_in_this_process(tmp_path: Path, arm: str) -> None:
+    pytest.importorskip("duckdb")
+    params = {"rows": 5_000, "stream": "narrow", "batch_rows": 500, "columns": "narrow", "skew": 0.0}
+    params |= {"warmup": 0, "batches": 6, "memory": "20%", "threads": 1, "cold": True}
+    found = run(Cell("core", arm, params), BenchData(tmp_path / "data", 5_000))
+    assert [point[0] for point in found["curve"]] == [500, 1000, 1500, 2000, 2500]
+    assert found["rows"] == found["matched"] == 3_000
+    assert set(found["checksum"]) == {"6"}
+    assert found["rss_growth_bytes"] is None or found["rss_growth_bytes"] >= 0

@@ -16,7 +16,7 @@ from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import Grid
 from semistream_lab.report import write_report
 from semistream_lab.results import Results, check_agreement
-from semistream_lab.suites import Settings
+from semistream_lab.settings import Settings
 
 ROWS = {"warm_rows": 8_000, "measured_rows": 12_000, "stream_batch": 1_000}  # however long they take
 SOME = ("mesh", "hybrid", "sscj", "pcsrj", "sweep")

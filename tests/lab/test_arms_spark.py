@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from semistream_lab.suites import SPARK_ARMS
+from semistream_lab.settings import SPARK_ARMS
 
 pytestmark = pytest.mark.long  # six queries, and a Spark that starts for them
 

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from semistream.commands.main import app
 from semistream.errors import SemistreamError
 from semistream_lab.needs import PIPELINE, need_for
-from semistream_lab.suites import Settings, cells
+from semistream_lab.settings import Settings
+from semistream_lab.suites import cells
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pytest
 
 from semistream.errors import ArgumentError
 from semistream_lab import suites, targets
+from semistream_lab.arms_spark import stream_plan
 from semistream_lab.cells import Cell
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import AXES, Grid
 from semistream_lab.results import Results
-from semistream_lab.suites import Settings
+from semistream_lab.settings import SPARK_ARMS, Settings
 from tests.lab.samples import result
 
 
@@ -23,6 +24,12 @@ def settings(tmp_path: Path, suite: str, **more: Any) -> Settings:
     return Settings(suite, rows=1000, out=tmp_path / "out", data=tmp_path / "data", **more)
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semistream_lab.settings.join_takes", lambda _: False)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_core_grid(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "core", memory=("10%", "1%"), repetitions=1))
     count = Counter(cell.arm for cell in cells)
@@ -39,13 +46,52 @@ def test_core_grid(tmp_path: Path) -> None:
     assert len({cell.key for cell in cells}) == len(cells)
 
 
+def test_threads_where_the_join_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"arms": ("sweep", "duckdb_table"), "batch_rows": (10,), "repetitions": 1}
+
+    def threads() -> list[tuple[str, int]]:
+        cells = suites.cells(settings(tmp_path, "core", **asked))
+        return sorted((cell.arm, cell.params["threads"]) for cell in cells if not cell.params.get("direct"))
+
+    for takes in (False, True):
+        monkeypatch.setattr("semistream_lab.settings.join_takes", lambda _, takes=takes: takes)
+        both = [("sweep", 2)] if takes else []
+        assert threads() == [("duckdb_table", 1), ("duckdb_table", 2), ("sweep", 1), *both]
+    monkeypatch.setattr("semistream_lab.settings.join_takes", lambda _: False)
+    with pytest.raises(BenchmarkError, match="takes no threads"):
+        settings(tmp_path, "core", arms=("sweep",), threads=(2,))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_places_of_a_comparison(tmp_path: Path) -> None:
+    """Cells that are compared follow each other: only arm and threads differ."""
+    asked = settings(
+        tmp_path,
+        "core",
+        arms=("sweep", "duckdb_table"),
+        columns=("narrow", "all"),
+        memory=("10%", "1%"),
+        skews=(1.0, 0.0),
+        more_rows=(2000,),
+        repetitions=1,
+        cold=True,
+    )
+    cells = [cell for cell in suites.cells(asked) if not cell.params.get("direct")]
+    names = ("rows", "batch_rows", "columns", "memory", "skew", "cold")
+    order = [tuple(cell.params.get(name) for name in names) for cell in cells]
+    runs = [place for number, place in enumerate(order) if number == 0 or order[number - 1] != place]
+    assert len(runs) == len(set(runs)) == 2**6
+    assert len({cell.key for cell in cells}) == len(cells) == 3 * 2**6
+    assert {cell.params["warmup"] for cell in cells if cell.params.get("cold")} == {0}
+
+
 def test_the_former_name_of_a_join(tmp_path: Path) -> None:
     assert settings(tmp_path, "core", arms=("sweep", "reference")).arms == ("sweep", "whole")
 
 
 def test_spark_grid(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "spark", repetitions=2))
-    assert len(cells) == 2 * 2 * 2 * len(suites.SPARK_ARMS)
+    assert len(cells) == 2 * 2 * 2 * len(SPARK_ARMS)
     for cell in cells:
         native = cell.arm in targets.NATIVE
         assert (cell.params["warmup"] == 2) == native
@@ -53,12 +99,20 @@ def test_spark_grid(tmp_path: Path) -> None:
     assert len({cell.place for cell in cells}) == 4  # arms of a place are compared, whatever came before
 
 
+@pytest.mark.parametrize("rows, most", [(10_000_000, 60), (1_000, 30)])
+def test_small_batches_alone_do_not_fill_a_cache_one_by_one(tmp_path: Path, rows: int, most: int) -> None:
+    asked = replace(settings(tmp_path, "spark", batch_rows=(200,)), rows=rows)
+    sizes = [stream_plan(cell.params).sizes for cell in suites.cells(asked)]
+    assert max(map(len, sizes)) < most  # Spark keeps a hundred reports of progress, unless it is told otherwise
+    assert max(map(sum, sizes)) >= 2 * rows
+
+
 def test_arms_take_turns(tmp_path: Path) -> None:
     cells = suites.cells(settings(tmp_path, "spark", streams=("narrow",), batch_rows=(10,), repetitions=3))
     first = [next(cell.arm for cell in cells if cell.repetition == number) for number in range(3)]
     assert first == ["source", "passthrough", "plain"]
     for repetition in range(3):
-        assert {cell.arm for cell in cells if cell.repetition == repetition} == set(suites.SPARK_ARMS)
+        assert {cell.arm for cell in cells if cell.repetition == repetition} == set(SPARK_ARMS)
 
 
 @pytest.mark.parametrize(

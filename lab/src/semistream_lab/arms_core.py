@@ -1,11 +1,13 @@
 """The arms of `bench core`: our joins and DuckDB on the same batches, without Spark.
 
-A run is warm-up batches, timed batches and one more. Every second of the warm-up and the last are checked: their rows
+A run is warm-up batches, timed batches and one more. Every second of the first eighty and the last are checked: rows
 go into a checksum that must be the same for all arms. Timed batches only count their rows, so the clock sees nothing
 but the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
 
 `sweep` gets the timed batches as a stream: rows that miss may wait for those of later batches, up to a second, and all
 have left when the clock stops. `sweep_each` answers every batch whole before the next one comes, as the others do.
+
+With ``cold`` there is no warm-up: all batches are timed from an empty cache on, and the result has the rate over time.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,14 +26,19 @@ import pyarrow as pa
 
 from semistream.stats import Stats
 from semistream.stores import MasterStore
+from semistream_lab.abilities import join_takes
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.checks import Checksum
-from semistream_lab.data import BenchData, warm_page_cache
+from semistream_lab.data import BenchData, build_store, warm_page_cache
 from semistream_lab.errors import BenchmarkError
-from semistream_lab.memory import MemorySampler, give_back_memory
+from semistream_lab.memory import MemorySampler, give_back_memory, peak_rss, reset_peak_rss
+from semistream_lab.workloads.zipf import ZipfWorkload
 
 STATELESS_WARMUP = 3
 _CHECKED_ROWS = 1 << 15
+_MOST_CHECKED = 80  # the number of a warm-up batch from which none is checked: a large master has hundreds
+_POINTS = 60  # of a curve
+MOST_HELD = 60_000_000  # stream rows that are made before the run, 20 bytes each
 INL_BATCHES = 3  # one read a row is slow; its rate needs no more
 
 
@@ -47,6 +55,9 @@ class Arm(Protocol):
         """What else a result should say."""
 
 
+Maker = Callable[[Cell, BenchData, pa.Schema], Arm]
+
+
 class OurArm:
     """A join of the registry."""
 
@@ -61,6 +72,7 @@ class OurArm:
             memory=cell.params["memory"],
             algorithm=cell.arm.removesuffix("_each"),
             columns=enriched(cell.params["columns"]),
+            **({"threads": cell.params.get("threads", 1)} if join_takes("threads") else {}),
         )
         self._budget = self._join.budget.total
         self._each = cell.arm.endswith("_each")
@@ -81,35 +93,78 @@ class OurArm:
         return {"budget_bytes": self._budget}
 
 
-def run(cell: Cell, data: BenchData) -> dict[str, Any]:
-    """Run one cell in this process."""
+class Batches:
+    """The stream by numbers of batches: made beforehand where they are not too many, else when they are asked for."""
+
+    def __init__(self, load: ZipfWorkload, size: int, timed: Iterable[int], others: Iterable[int]) -> None:
+        self._load, self.size = load, size
+        all_of_them = {*timed, *others}
+        held = all_of_them if size * len(all_of_them) <= MOST_HELD else set(timed)
+        self._held = {number: self._made(number) for number in sorted(held)}
+        self.making = 0.0  # seconds spent on making what was not held
+        self.moments: list[float] = []  # when each batch was asked for, on a clock without those
+
+    def _made(self, number: int) -> pa.RecordBatch:
+        return self._load.stream(number * self.size, self.size)
+
+    def __getitem__(self, number: int) -> pa.RecordBatch:
+        if number in self._held:
+            return self._held[number]
+        began = time.perf_counter()
+        batch = self._made(number)
+        self.making += time.perf_counter() - began
+        return batch
+
+    def stream(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Some of them, one after the other."""
+        for number in numbers:
+            batch = self[number]
+            self.moments.append(self.clock())
+            yield batch
+
+    def clock(self) -> float:
+        """Seconds, but for those in which batches were made."""
+        return time.perf_counter() - self.making
+
+    def curve(self) -> list[list[float]]:
+        """[rows so far, rows a second] at some points of the last stream."""
+        edges = sorted({round(part * (len(self.moments) - 1) / _POINTS) for part in range(_POINTS + 1)})
+        took = ((one, other, self.moments[other] - self.moments[one]) for one, other in itertools.pairwise(edges))
+        return [[other * self.size, round((other - one) * self.size / max(1e-9, s))] for one, other, s in took]
+
+
+def run(cell: Cell, data: BenchData, kind: Maker | None = None) -> dict[str, Any]:
+    """Run one cell in this process; ``kind`` is the arm, unless the cell's name says it."""
     if cell.arm == "build":
         return _build(cell, data)
     pa.set_cpu_count(1 if cell.params.get("threads", 1) == 1 else 2)
     warmup, timed = _batch_numbers(cell)
-    checked = [number for number in warmup if number % 2 == 0] + [cell.params["warmup"] + cell.params["batches"]]
-    size = cell.params["batch_rows"]
-    batches = {number: data.load.stream(number * size, size) for number in {*warmup, *timed, *checked}}
-    kind = _arm_class(cell.arm)
+    last = cell.params["warmup"] + cell.params["batches"]
+    checked = {number for number in warmup if number % 2 == 0 and number < _MOST_CHECKED} | {last}
+    load = replace(data.load, skew=cell.params.get("skew", 1.0))
+    batches = Batches(load, cell.params["batch_rows"], [*timed, last], warmup)
+    kind = kind or _arm_class(cell.arm)
     load_code(cell, data)
     give_back_memory()
     with MemorySampler(os.getpid()) as sampler:
         sampler.mark_idle()
-        arm = kind(cell, data, batches[0].schema)
+        resident = reset_peak_rss()
+        arm = kind(cell, data, batches[timed[0]].schema)
         checks = {}
         for number in warmup:
             if number in checked:
                 checks[str(number)] = _checksum(arm, batches[number])
             else:
-                _consume(arm, [batches[number]])
-        before, used, start = arm.counters(), time.process_time(), time.perf_counter()
-        _consume(arm, [batches[number] for number in timed])
-        seconds, used = time.perf_counter() - start, time.process_time() - used
+                _consume(arm, [batches[number]], batches.size)
+        before, used, start = arm.counters(), time.process_time() - batches.making, batches.clock()
+        _consume(arm, batches.stream(timed), batches.size * len(timed))
+        seconds, used = batches.clock() - start, time.process_time() - batches.making - used
         sampler.look()
         after = arm.counters()
-        checks[str(checked[-1])] = _checksum(arm, batches[checked[-1]])
+        checks[str(last)] = _checksum(arm, batches[last])
         details = arm.details()
-    rows = size * len(timed)
+        peak = peak_rss()
+    rows = batches.size * len(timed)
     usage = sampler.usage
     return {
         "rows_per_second": rows / seconds,
@@ -118,8 +173,10 @@ def run(cell: Cell, data: BenchData) -> dict[str, Any]:
         "checksum": checks,
         "pss_growth_bytes": usage.growth,
         "pss_idle_bytes": usage.idle,
+        "rss_growth_bytes": None if resident is None or peak is None else max(0, peak - resident),
         "workers": 1,
         "cores_used": used / seconds,
+        **({"curve": batches.curve()} if cell.params.get("cold") else {}),
         **counted(after.since(before)),
         **details,
     }
@@ -136,11 +193,13 @@ def counted(stats: Stats) -> dict[str, Any]:
 def _batch_numbers(cell: Cell) -> tuple[list[int], list[int]]:
     """Batches that warm up and batches that are timed; the timed ones start at the same number for every arm."""
     first, count = cell.params["warmup"], cell.params["batches"]
-    warm = first if cell.arm.startswith("sweep") else min(first, STATELESS_WARMUP)
+    if cell.params.get("cold"):
+        return [], list(range(count))
+    warm = first if cell.arm.startswith("sweep") or cell.suite == "peers" else min(first, STATELESS_WARMUP)
     return list(range(warm)), list(range(first, first + (min(count, INL_BATCHES) if cell.arm == "inl" else count)))
 
 
-def _arm_class(name: str) -> Callable[[Cell, BenchData, pa.Schema], Arm]:
+def _arm_class(name: str) -> Maker:
     from semistream.joins import JOINS
 
     if name.removesuffix("_each") in JOINS:
@@ -162,14 +221,18 @@ def load_code(cell: Cell, data: BenchData) -> None:
         import duckdb
 
         duckdb.connect().execute("SELECT 1")
+    if cell.suite == "peers":
+        from semistream_lab.peers import peer
+
+        warm_page_cache(peer(cell.arm).prepare(data, cell.params["columns"]))
+    elif cell.arm.startswith("duckdb"):
         warm_page_cache(data.duckdb_table() if cell.arm == "duckdb_table" else data.master())
     elif not cell.params.get("direct"):
         warm_page_cache(data.store())
 
 
-def _consume(arm: Arm, batches: list[pa.RecordBatch]) -> None:
+def _consume(arm: Arm, batches: Iterable[pa.RecordBatch], given: int) -> None:
     rows = sum(out.num_rows for out in arm.join(batches))
-    given = sum(batch.num_rows for batch in batches)
     if rows != given:
         raise BenchmarkError(f"{rows:,} rows came out of {given:,}; every stream row has exactly one match here")
 
@@ -200,7 +263,7 @@ def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
     ):
         sampler.mark_idle()
         start = time.perf_counter()
-        store = MasterStore.build(source, Path(place) / "store", key="key", memory=cell.params["memory"])
+        store = build_store(source, Path(place) / "store", ["key"], memory=cell.params["memory"])
         seconds = time.perf_counter() - start
         sampler.look()
         rows, size = store.rows, store.bytes

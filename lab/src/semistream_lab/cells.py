@@ -15,6 +15,8 @@ from semistream.budget import format_bytes
 from semistream_lab.errors import SettingError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
+# The master's columns that every arm adds, by the name of the choice.
+COLUMNS = {"narrow": ENRICHED[:2], "three": ENRICHED, "all": (*ENRICHED, "updated", "active", "description")}
 # Parameters that decide which rows a batch has, and which come out.
 PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "options", "domain", "master_skew")
 
@@ -59,6 +61,11 @@ class Cell:
             parts += [f"{name} {params[name]}" for name in LABELLED if name in params]
         if "threads" in params:
             parts.append(f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}")
+        if self.suite == "core":
+            parts += [f"{params['rows']:,} rows"] if params["rows"] != 10_000_000 else []
+            parts += [f"columns {params['columns']}"] if params.get("columns", "three") != "three" else []
+            parts += [f"skew {params['skew']:g}"] if params.get("skew", 1.0) != 1.0 else []
+            parts += ["from an empty cache"] if params.get("cold") else []
         return ", ".join([*parts, *(["O_DIRECT"] if params.get("direct") else [])])
 
     def to_json(self) -> str:
@@ -72,9 +79,7 @@ class Cell:
 
 
 def enriched(columns: str) -> list[str]:
-    """The master's columns that every arm adds: three, or all of them."""
-    if columns == "three":
-        return list(ENRICHED)
-    if columns == "all":
-        return [*ENRICHED, "updated", "active", "description"]
-    raise SettingError(f"columns={columns!r} is not known; choose 'three' or 'all'")
+    """The master's columns that every arm adds: two, three, or all of them."""
+    if columns not in COLUMNS:
+        raise SettingError(f"columns={columns!r} is not known; choose 'narrow', 'three' or 'all'")
+    return list(COLUMNS[columns])

@@ -15,7 +15,7 @@ from semistream.commands.options import listed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semistream_lab.suites import Settings
+    from semistream_lab.settings import Settings
 
 bench = Commands(
     help="Measure joins on this machine; results.jsonl and report.html are written as it goes on.",
@@ -54,12 +54,17 @@ BatchRows = Annotated[
 _SIZES = "200000,1000000,10000000; with --quick 200000"
 _BUDGETS = "10%,5%,2%,1%; with --quick 10%,1%"
 _SKEWS = "1,0.75,0.5,0.25,0; with --quick 1,0"
-Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: three or all.")]
+Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: narrow (two), three or all.")]
 
 
 @bench.command()
 def core(
-    rows: Rows = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows", help="Rows of the master; several show how rates hold as it grows.", show_default=_QUICKLY
+        ),
+    ] = None,
     out: Out = None,
     data: Data = None,
     quick: Quick = False,
@@ -70,6 +75,9 @@ def core(
     warmup: Warmup = None,
     batch_rows: BatchRows = None,
     columns: Columns = "three",
+    skews: Annotated[str, typer.Option("--skews", help="Zipf exponents of the stream; 0 is uniform.")] = "1",
+    threads: Annotated[str, typer.Option("--threads", help="Threads of DuckDB, and of sweep if it takes any.")] = "1,2",
+    cold: Annotated[bool, typer.Option("--cold", help="Also from an empty cache: the rate over time.")] = False,
 ) -> None:
     """Our joins and DuckDB on batches, without Spark.
 
@@ -77,12 +85,18 @@ def core(
 
     [cyan]semistream bench core --quick[/]
 
-    [cyan]semistream bench core --arms sweep,duckdb_table --memory 10% --out results[/]
+    [cyan]semistream bench core --arms sweep,duckdb_table --columns narrow,all --threads 1,2[/]
+
+    [cyan]semistream bench core --arms sweep,duckdb_table --memory 10% --rows 1000000,10000000,100000000[/]
+
+    [cyan]semistream bench core --arms sweep,duckdb_table --memory 10% --skews 1,0 --cold[/]
     """
+    sizes = numbers(rows, "--rows")
     _run(
         "core",
         quick=quick,
-        rows=rows,
+        rows=sizes[0] if sizes else None,
+        more_rows=sizes[1:],
         out=out,
         data=data,
         repetitions=repetitions,
@@ -90,8 +104,11 @@ def core(
         arms=listed(arms),
         batches=batches,
         warmup=warmup,
-        batch_rows=_numbers(batch_rows),
-        columns=columns,
+        batch_rows=numbers(batch_rows),
+        columns=listed(columns),
+        skews=_reals(skews, "--skews"),
+        threads=numbers(threads, "--threads"),
+        cold=cold,
     )
 
 
@@ -131,9 +148,9 @@ def spark(
         arms=listed(arms),
         batches=batches,
         warmup=warmup,
-        batch_rows=_numbers(batch_rows),
+        batch_rows=numbers(batch_rows),
         streams=listed(streams),
-        columns=columns,
+        columns=listed(columns),
     )
 
 
@@ -153,6 +170,10 @@ def joins(
     arms: Arms = None,
     repetitions: Repetitions = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="How long a cell is measured at most.")] = None,
+    warm_seconds: Annotated[
+        float | None,
+        typer.Option("--warm-seconds", help="How long a cell warms up at most.", show_default="10; with --quick 5"),
+    ] = None,
     cross: Annotated[bool, typer.Option("--cross", help="Every value with every other: days, not hours.")] = False,
 ) -> None:
     """Every join of the literature on one grid: what a read is worth, what waits how long, what it costs.
@@ -165,20 +186,17 @@ def joins(
 
     [cyan]semistream bench joins --sizes 1000000 --memory 10% --skews 1 --layouts shuffled --arms sscj,moij,sweep[/]
     """
-    from semistream_lab.errors import SettingError
     from semistream_lab.suites import GRIDS
 
-    try:
-        asked: dict[str, Any] = {
-            "sizes": _numbers(sizes, "--sizes"),
-            "memory": listed(memory),
-            "skews": tuple(float(part) for part in listed(skews)),
-            "layouts": listed(layouts),
-            "seconds": seconds,
-            "crossed": cross,
-        }
-    except ValueError:
-        raise SettingError(f"--skews {skews} must be numbers separated by commas, such as 0,0.5,1") from None
+    asked: dict[str, Any] = {
+        "sizes": numbers(sizes, "--sizes"),
+        "memory": listed(memory),
+        "skews": _reals(skews, "--skews"),
+        "layouts": listed(layouts),
+        "seconds": seconds,
+        "warm_seconds": warm_seconds,
+        "crossed": cross,
+    }
     grid = replace(GRIDS["quick" if quick else "full"], **given(asked))
     _run(
         "joins",
@@ -186,7 +204,7 @@ def joins(
         out=out,
         data=data,
         arms=listed(arms),
-        repetitions=repetitions or 1,
+        repetitions=1 if repetitions is None else repetitions,
         rows=grid.centre,
         grid=grid,
     )
@@ -205,7 +223,7 @@ def _run(suite: str, *, quick: bool, **asked: Any) -> None:
     from rich.console import Console
 
     from semistream_lab.data import default_directory
-    from semistream_lab.suites import Settings
+    from semistream_lab.settings import Settings
 
     defaults = {**(QUICK if quick else FULL), "data": default_directory()}
     run_suite(Settings(suite, **{**defaults, **given(asked)}), Console(stderr=True))
@@ -232,64 +250,36 @@ def run_suite(settings: Settings, console: Console) -> None:
     from semistream_lab.report import write_report
     from semistream_lab.running import run_cells
 
-    run_cells(settings, suites.cells(settings), partial(suites.prepare, settings), write_report, console)
+    cells = suites.cells(settings)
+    run_cells(settings, cells, partial(suites.prepare, settings), write_report, console)
+    if settings.suite in ("core", "peers"):
+        _show_core(settings.out, {cell.key for cell in cells})
 
 
-@bench.command()
-def plan(
-    settings: Annotated[int, typer.Option("--settings", help="How many questions, drawn at random.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed, other questions.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", help="Measured seconds of each.")] = 3.0,
-    repetitions: Annotated[int, typer.Option("--repetitions", help="Runs of each, the median counts.")] = 3,
-    out: Annotated[Path, typer.Option("--out", help="Where plan.jsonl goes.")] = Path("runs/bench-plan"),
-    data: Data = None,
-) -> None:
-    """Ask the planner at random, run what it recommends, and compare.
+def _show_core(directory: Path, ours: set[str]) -> None:
+    from semistream.commands.terminal import show_table
+    from semistream_lab import report_core
+    from semistream_lab.results import Results, cell_of, grouped
 
-    Example: [cyan]semistream bench plan --settings 20 --seed 7[/]
-    """
-    from semistream.commands.terminal import progress_bars, show_table
-    from semistream_lab.data import default_directory
-    from semistream_lab.plan_check import run
-    from semistream_lab.plots import short
-
-    with progress_bars() as progress:
-        results = run(
-            settings,
-            seed,
-            data or default_directory(),
-            seconds,
-            out,
-            repetitions,
-            lambda done, total: progress("runs", done, total),
-        )
-    lines = [
-        [
-            short(r["rows"]),
-            f"{r['skew']:g}",
-            r["asks"],
-            f"{r['memory_bytes'] / 1e6:.1f} MB",
-            r["algorithm"],
-            short(r["expected_rows_per_second"]),
-            short(r["rows_per_second"]),
-            f"{r['as_it_came'] - 1:+.0%}",
-            f"{r['at_pace'] - 1:+.0%}",
-        ]
-        for r in results
-    ]
-    header = ["R", "skew", "asked", "memory", "join", "rows/s said", "came", "differs", "at its pace"]
-    show_table("what the planner said, and what came", header, lines)
-    near, raw = (sum(abs(r[share] - 1) <= 0.25 for r in results) for share in ("at_pace", "as_it_came"))
-    print(
-        f"within 25 %: {near} of {len(results)} at the machine's pace while each ran, {raw} without regard to it; "
-        f"written to {out / 'plan.jsonl'}"
-    )
+    groups = grouped(Results.load(directory).done, lambda line: cell_of(line).key in ours)
+    for title, header, lines in report_core.tables(groups):
+        show_table(title, header, lines)
 
 
-def _numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
+def numbers(text: str | None, option: str = "--batch-rows") -> tuple[int, ...]:
+    """Whole numbers that were given with commas."""
     from semistream_lab.errors import SettingError
 
     try:
         return tuple(int(part.replace("_", "")) for part in listed(text))
     except ValueError:
         raise SettingError(f"{option} {text} must be numbers separated by commas, such as 200000,2000000") from None
+
+
+def _reals(text: str | None, option: str) -> tuple[float, ...]:
+    from semistream_lab.errors import SettingError
+
+    try:
+        return tuple(float(part) for part in listed(text))
+    except ValueError:
+        raise SettingError(f"{option} {text} must be numbers separated by commas, such as 0,0.5,1") from None

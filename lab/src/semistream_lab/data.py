@@ -3,7 +3,7 @@
 All of it comes from `ZipfWorkload`: keys follow Zipf's law with exponent 1, shuffled, so that hot rows share no pages.
 
     unsorted/    the master as Parquet in random order: what a store is built from
-    store/       the master store
+    store/       the master store; store-narrow/ where it has a projection of the narrow columns
     master/      the master as Parquet in key order, in row groups of 122,880 rows: for Spark and DuckDB
     duckdb-…/    DuckDB's own table with a primary key
     bucketed/    Spark's table, bucketed and sorted by the key
@@ -26,12 +26,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from semistream.stores import MasterStore
+from semistream_lab.abilities import build_takes
+from semistream_lab.cells import ENRICHED
 from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROW_GROUP = 122_880  # DuckDB's own size; Spark splits files at any of them
 FILES = 4  # of the master
 FILES_A_BATCH = 2
 BUCKETS = 16
+_PARQUET_BYTES, _STORE_BYTES = 110, 140  # of a row of the master, about
+_WITHOUT_PARQUET = ("sweep", "sweep_each", "inl", "whole", "duckdb_table", "build")
 
 
 def default_directory() -> Path:
@@ -63,23 +67,42 @@ class BenchData:
 
     def unsorted(self) -> Path:
         """The master as Parquet, in random order."""
-        with self._part("unsorted") as draft:
+        with self.part("unsorted") as draft:
             if draft is not None:
                 _write_files(draft, self.load.master(), self.rows)
         return self.directory / "unsorted"
 
     def store(self) -> Path:
         """The master store."""
+        name = self.store_name
+        if (self.directory / name).exists():
+            return self.directory / name
         source = self.unsorted()
-        with self._part("store") as draft:
+        with self.part(name) as draft:
             if draft is not None:
-                MasterStore.build(source, draft, key=self.key)
-        return self.directory / "store"
+                build_store(source, draft, self.key)
+        return self.directory / name
+
+    @property
+    def store_name(self) -> str:
+        """The store's directory: one with a projection of the narrow columns, where stores have such, is another."""
+        return "store-narrow" if build_takes("groups") else "store"
+
+    def bytes_to_make(self, arms: Iterable[str]) -> int:
+        """About what the disk must hold for the parts that are not there yet, and while they are made."""
+        parts = {"unsorted": _PARQUET_BYTES, self.store_name: 2 * _STORE_BYTES}  # the sort spills as much again
+        if "duckdb_table" in arms:
+            import duckdb
+
+            parts[f"duckdb-{duckdb.__version__}"] = 2 * _STORE_BYTES
+        if any(arm not in _WITHOUT_PARQUET for arm in arms):
+            parts["master"] = _PARQUET_BYTES
+        return self.rows * sum(size for name, size in parts.items() if not (self.directory / name).exists())
 
     def master(self) -> Path:
         """The master as Parquet, in key order."""
         store = MasterStore.open(self.store())
-        with self._part("master") as draft:
+        with self.part("master") as draft:
             if draft is not None:
                 _write_files(draft, store.scan(), self.rows)
         return self.directory / "master"
@@ -88,14 +111,19 @@ class BenchData:
         """A DuckDB database with the table ``master`` and a primary key."""
         import duckdb
 
-        source, name = self.master(), f"duckdb-{duckdb.__version__}"
-        with self._part(name) as draft:
+        store, name = MasterStore.open(self.store()), f"duckdb-{duckdb.__version__}"
+        with self.part(name) as draft:
             if draft is not None:
                 with duckdb.connect(str(draft / "master.duckdb")) as connection:
-                    columns = connection.sql(f"DESCRIBE SELECT * FROM '{source}/*.parquet'").fetchall()  # noqa: S608
+                    scan = iter(store.scan())
+                    first = next(scan)
+                    reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], scan))
+                    connection.register("given", pa.Table.from_batches([first.slice(0, 0)]))
+                    columns = connection.sql("DESCRIBE SELECT * FROM given").fetchall()
                     declared = ", ".join(f"{column[0]} {column[1]}" for column in columns)
                     connection.execute(f"CREATE TABLE master ({declared}, PRIMARY KEY (key))")
-                    connection.execute(f"INSERT INTO master SELECT * FROM '{source}/*.parquet'")  # noqa: S608
+                    connection.register("scanned", reader)
+                    connection.execute("INSERT INTO master SELECT * FROM scanned")
                     connection.execute("CHECKPOINT")
         return self.directory / name / "master.duckdb"
 
@@ -105,7 +133,7 @@ class BenchData:
 
     def stream(self, plan: Stream) -> Path:
         """The stream as Parquet, `FILES_A_BATCH` files a micro-batch."""
-        with self._part(plan.name) as draft:
+        with self.part(plan.name) as draft:
             if draft is not None:
                 start = 0
                 for number, size in enumerate(plan.sizes):
@@ -119,7 +147,7 @@ class BenchData:
         return self.directory / plan.name
 
     @contextmanager
-    def _part(self, name: str) -> Iterator[Path | None]:
+    def part(self, name: str) -> Iterator[Path | None]:
         """A directory to fill, moved to its name when it is complete; None when it is there already."""
         if (self.directory / name).exists():
             yield None
@@ -131,6 +159,13 @@ class BenchData:
             draft.rename(self.directory / name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def build_store(source: Path, path: Path, key: list[str], **more: Any) -> MasterStore:
+    """A store; where stores have them, with a projection of the columns that most benchmarks ask for."""
+    if build_takes("groups"):
+        more["groups"] = {"narrow": list(ENRICHED)}
+    return MasterStore.build(source, path, key=key, **more)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class SalesData(BenchData):
     def sales(self, batches: int, batch_rows: int) -> Path:
         """The stream, a directory a micro-batch."""
         name = f"sales-{batches}x{batch_rows}"
-        with self._part(name) as draft:
+        with self.part(name) as draft:
             if draft is not None:
                 for number in range(batches):
                     self._batch(draft, number, batch_rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from semistream.errors import choose
+from semistream_lab.asked import check_memory, check_seconds, once
 from semistream_lab.errors import SettingError
 
 LAYOUTS = ("shuffled", "sorted")
@@ -34,8 +36,12 @@ class Grid:
         for name in ("sizes", "memory", "skews", "layouts"):
             if not getattr(self, name):
                 raise SettingError(f"--{name} must name at least one value")
-        if min(self.sizes) < 1000 or min(self.skews) < 0:
+        if min(self.sizes) < 1000 or not all(math.isfinite(skew) and skew >= 0 for skew in self.skews):
             raise SettingError("--sizes must be at least 1000 rows, --skews 0 or more")
+        check_memory(*self.memory)
+        check_seconds(seconds=self.seconds, warm_seconds=self.warm_seconds)
+        for name in ("sizes", "memory", "skews", "layouts"):
+            object.__setattr__(self, name, once(getattr(self, name)))
         if self.centre not in self.sizes:
             object.__setattr__(self, "centre", self.sizes[len(self.sizes) // 2])
 

@@ -58,6 +58,28 @@ def pss_bytes(pid: int) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), None)
 
 
+def reset_peak_rss() -> int | None:
+    """Let the kernel forget this process's peak; its resident size now. None where that cannot be done."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    return _status("VmRSS")
+
+
+def peak_rss() -> int | None:
+    """The largest resident size of this process since `reset_peak_rss`, as the kernel saw it: none is missed."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int | None:
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(f"{name}:")), None)
+
+
 def python_workers(root: int) -> list[int]:
     """Spark's Python workers below a process: those that a pyspark daemon forked."""
     parents: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from semistream_lab.asked import check_directories, check_memory, check_numbers
 from semistream_lab.cells import Cell
 from semistream_lab.commands import Data, Quick, Repetitions, given
 from semistream_lab.errors import SettingError
@@ -44,14 +46,17 @@ class PipelineSettings:
 
     def __post_init__(self) -> None:
         for name in ("rows", "batches", "closed", "warmup", "repetitions"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name}={getattr(self, name)} must be at least 1")
+            check_numbers(1, **{name: getattr(self, name)})
         if self.batch_rows < 2:
             raise SettingError(f"batch_rows={self.batch_rows} must be at least 2")
         if not 0 < self.load <= 1:
             raise SettingError(f"load={self.load:g} must be a share of the measured rate, such as 0.8")
-        if self.minutes < 0:
+        if not 0 <= self.minutes < math.inf:
             raise SettingError(f"soak={self.minutes:g} must be minutes")
+        if self.changes and not self.minutes:
+            raise SettingError("--changes is a second soak: give --soak more than 0 minutes, or leave it out")
+        check_memory(self.memory)
+        check_directories(out=self.out, data=self.data)
 
     @property
     def timeout_seconds(self) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 
 from semistream_lab.cells import enriched
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 
 _ROWS = (100_000, 200_000, 400_000, 700_000, 1_500_000, 2_000_000)
 
@@ -50,6 +51,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     from semistream.planner.capacity import expected, least_memory
     from semistream.planner.rates import current_costs
     from semistream.stores import MasterStore
+    from semistream_lab.busy import Watch, verdict
     from semistream_lab.measuring import endless, measure
     from semistream_lab.pace import PACE_ROWS, pace
     from semistream_lab.workloads.zipf import ZipfWorkload
@@ -69,7 +71,8 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     join = kind(store, plan, Budget(said.memory_bytes))
     same = MasterStore.open(BenchData(data, PACE_ROWS).store())
     before = pace(same)
-    seen = measure(join, endless(load), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
+    with Watch() as watch:
+        seen = measure(join, endless(load), warm_rows=3 * setting["rows"], warm_seconds=30, seconds=seconds)
     now, then = (before + pace(same)) / 2, current_costs().pace
     return {
         **setting,
@@ -82,6 +85,8 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
         "hit_ratio": seen.stats.hit_ratio,
         "expected_tuples_per_page": said.choice.prediction.tuples_per_page,
         "tuples_per_page": seen.tuples_per_page,
+        **watch.facts,
+        "busy": verdict(watch.facts),
     }
 
 
@@ -98,8 +103,11 @@ def run(
             BenchData(data, setting["rows"]).store()
             told = json.dumps({"setting": setting, "data": str(data), "seconds": seconds})
             done = subprocess.run(
-                [sys.executable, "-m", __name__, told], check=True, capture_output=True, text=True, timeout=600
+                [sys.executable, "-m", __name__, told], check=False, capture_output=True, text=True, timeout=600
             )
+            if done.returncode:
+                said = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
+                raise BenchmarkError(f"setting {setting} ended with code {done.returncode}: {said[0][:600]}")
             runs[number % count].append(json.loads(done.stdout))
             lines.write(done.stdout.strip() + "\n")
             lines.flush()

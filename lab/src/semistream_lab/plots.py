@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,25 @@ def lines(
             axes.annotate(
                 arm, (at_end, height), (len(labels) - 1 + 0.12, last), color=colors[arm], va="center", fontsize=11
             )
+    return text.getvalue()
+
+
+def over_rows(found: dict[str, list[tuple[float, float]]], color: Callable[[str], str]) -> str:
+    """Rates as a stream goes on, one line an arm, named at its end; nothing when there is none."""
+    if not found:
+        return ""
+    with figure(3.4, repr(found)) as (axes, text):
+        for number, (name, points) in enumerate(found.items()):
+            across, upwards = zip(*points, strict=True)
+            axes.plot(across, upwards, color=color(name), linewidth=1.6, linestyle=("-", "--", ":", "-.")[number % 4])
+            axes.annotate(name, (across[-1], upwards[-1]), (4, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: short(value))
+        axes.set_xlabel("stream rows")
+        axes.set_ylabel("rows per second")
+        axes.spines[["top", "right"]].set_visible(False)
     return text.getvalue()
 
 

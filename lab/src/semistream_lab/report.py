@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from semistream.budget import format_bytes
-from semistream_lab import plots, report_joins, report_pipeline, texts
+from semistream_lab import busy, plots, report_core, report_joins, report_pipeline, texts
+from semistream_lab.peers import PEERS, peer
+from semistream_lab.report_core import name_of
 from semistream_lab.results import Group, Result, Results, cell_of, disagreements, grouped
-from semistream_lab.targets import NATIVE, STATED_FOR, Target, ratio, targets
+from semistream_lab.targets import NATIVE, STATED_FOR, Target, growth_targets, ratio, rival, targets
 
 OURS = ("semistream", "sweep")
 BOUNDS = ("source", "passthrough", "whole")
-_BUSY = 1.5  # load a core: our own runs, one after the other, stay below it
 Column = tuple[str, Callable[[Group], str]]
 
 
@@ -51,6 +52,7 @@ def make_page(results: Results, run: dict[str, Any]) -> str:
     others = [group for group in groups if group.suite not in ("joins", "pipeline")]
     for rows in sorted({group.params["rows"] for group in others}, reverse=True):
         body += _size(rows, [group for group in others if group.params["rows"] == rows])
+    body += _growth(others)
     used = {result["environment"] for result in usable}
     facts = environments([one for key, one in run["environments"].items() if key in used])
     body = busy_note(usable, run["environments"]) + body
@@ -68,7 +70,8 @@ def _size(rows: int, groups: list[Group]) -> str:
     text = f"<h2>{rows:,} master rows</h2>"
     if rows != STATED_FOR:
         text += f"<p class=note>A small run. The targets are stated for {STATED_FOR:,} master rows.</p>"
-    return text + _targets(targets(groups)) + _spark(groups) + _core(groups) + _legend(groups)
+    others = [group for group in groups if group.suite != "peers"]
+    return text + _targets(targets(others)) + _spark(groups) + _core(groups) + _legend(others) + _peers(groups)
 
 
 def _targets(found: Iterable[Target]) -> str:
@@ -147,18 +150,18 @@ def _spark_place(group: Group) -> tuple[str, int, str]:
 def _core(groups: list[Group]) -> str:
     text = ""
     core = [group for group in groups if group.suite == "core" and group.arm != "build"]
-    for size in sorted({group.params["batch_rows"] for group in core}):
-        here = [group for group in core if group.params["batch_rows"] == size]
-        sweep = next((group for group in here if group.arm == "sweep" and not group.params["direct"]), None)
+    for title, here, curves in report_core.sections(core):
         shown: list[Column] = [
-            ("× sweep", partial(_ratio, base=sweep)),
-            ("memory growth", lambda g: _size_of(g, "pss_growth_bytes")),
+            ("× DuckDB, same threads", partial(_against_duckdb, groups=here)),
+            ("memory taken", lambda g: _size_of(g, report_core.taken(g))),
             ("DuckDB's limit", lambda g: _size_of(g, "memory_limit_bytes")),
             ("cores used", lambda g: f"{g.median('cores_used') or 0:.2f}"),
             ("hits", lambda g: _percent(g, "hit_ratio")),
             ("read a row", _read_a_row),
         ]
-        text += f"<h3>Core, no Spark, batches of {size:,} rows</h3>" + _plot_and_table(here, shown)
+        text += f"<h3>{escape(title)}</h3>"
+        text += _plot_and_table(here, shown) if here else ""
+        text += f"<p>From an empty cache, rows a second as the stream goes on:</p>{curves}" if curves else ""
     for group in groups:
         if group.arm == "build":
             seconds, peak = group.median("batch_seconds") or 0, group.median("peak_bytes") or 0
@@ -171,6 +174,30 @@ def _core(groups: list[Group]) -> str:
     return text
 
 
+def _peers(groups: list[Group]) -> str:
+    """What somebody could take instead."""
+    text, found = "", [group for group in groups if group.suite == "peers"]
+    for title, here, _ in report_core.sections(found):
+        ours = next((group for group in here if group.arm == "semistream"), None)
+        shown: list[Column] = [
+            ("× semistream", partial(_ratio, base=ours)),
+            ("memory taken", lambda g: _size_of(g, report_core.taken(g))),
+        ]
+        text += f"<h3>{escape(title.replace('Core, no Spark', 'Instead of semistream'))}</h3>"
+        text += _plot_and_table(here, shown)
+    ideas = (f"<li><b>{name}</b>: {peer(name).idea}</li>" for name in PEERS if name in {g.arm for g in found})
+    return f"{text}<ul>{''.join(ideas)}</ul>" if found else ""
+
+
+def _growth(groups: list[Group]) -> str:
+    """The same arms with masters of several sizes."""
+    header, lines = report_core.growth(groups)
+    if not lines:
+        return ""
+    text = "<h2>As the master grows</h2><p>Memory is the same share of each store. Rows a second.</p>"
+    return text + _targets(growth_targets(groups)) + table(header, lines, numbers=range(2, len(header)), kind="arms")
+
+
 def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
     ordered = sorted(groups, key=lambda group: -group.rate)
     bars = [plots.Bar(name_of(g), g.rate, *g.spread("rows_per_second"), color=_color(g.arm)) for g in ordered]
@@ -179,21 +206,13 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
         ("range", _range),
         ("s a batch", lambda g: f"{g.median('batch_seconds') or 0:.3g}"),
         *more,
+        ("CPU to others", lambda g: _percent(g, "others_share")),
     ]
     shown = [column for column in shown if any(column[1](group) != "–" for group in ordered)]
     lines = [[f"<b>{escape(name_of(group))}</b>", *(value(group) for _, value in shown)] for group in ordered]
     header = ["arm", *(name for name, _ in shown)]
     marked = [number for number, group in enumerate(ordered) if group.arm in OURS]
     return plots.rate_bars(bars) + table(header, lines, numbers=range(1, len(header)), marked=marked, kind="arms")
-
-
-def name_of(group: Group) -> str:
-    """The arm as a table names it."""
-    params = group.params
-    extra = [params["memory"]] if params.get("memory") and group.arm != "whole" else []
-    extra += [f"{params['threads']} thread{'s' if params['threads'] > 1 else ''}"] if params.get("threads") else []
-    extra += ["O_DIRECT"] if params.get("direct") else []
-    return ", ".join([group.arm.replace("_", " "), *extra])
 
 
 def _color(arm: str) -> str:
@@ -207,6 +226,11 @@ def _range(group: Group) -> str:
 
 def _ratio(group: Group, base: Group | None) -> str:
     return "–" if base is None else f"{ratio(group, base):.2f}"
+
+
+def _against_duckdb(group: Group, groups: list[Group]) -> str:
+    other = rival(group, groups)
+    return "–" if other is None or other is group else f"{ratio(group, other):.2f}"
 
 
 def _size_of(group: Group, name: str) -> str:
@@ -225,6 +249,9 @@ def _read_a_row(group: Group) -> str:
 
 
 def _legend(groups: Iterable[Group]) -> str:
+    groups = list(groups)
+    if not groups:
+        return ""
     arms = list(dict.fromkeys(group.arm for group in groups))
     lines = [f"<li><b>{escape(arm.replace('_', ' '))}</b>: {texts.ARMS[arm]}</li>" for arm in texts.ARMS if arm in arms]
     return f"<h3>The arms</h3><ul>{''.join(lines)}</ul>"
@@ -250,18 +277,14 @@ def notes(kind: str, title: str, items: Iterable[str]) -> str:
 
 
 def is_busy(result: Result, environments: dict[str, Any]) -> bool:
-    """Were others at work on the machine when a cell began?"""
-    cores = environments.get(result.get("environment", ""), {}).get("cores", 1)
-    return bool(result.get("load_before", 0) > _BUSY * cores)
+    """Were others at work on the machine while a cell ran?"""
+    return busy.verdict(result, environments.get(result.get("environment", ""), {}).get("cores", 1)) is not None
 
 
 def busy_note(results: list[Result], environments: dict[str, Any]) -> str:
     """Others at work on the machine spoil every figure: say so first."""
-    busy = [result["load_before"] for result in results if is_busy(result, environments)]
-    if not busy:
-        return ""
-    many = f"{len(busy)} of {len(results)} runs started at a load of {min(busy):.1f} to {max(busy):.1f}"
-    return f"<p class=note><b>The machine was busy:</b> {many}. Rates are too low and uncertain.</p>"
+    said = busy.summary(results, environments)
+    return f"<p class=note><b>{escape(said[0].upper() + said[1:])}.</b></p>" if said else ""
 
 
 def environments(found: list[dict[str, Any]]) -> str:

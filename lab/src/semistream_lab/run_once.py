@@ -12,35 +12,45 @@ import time
 from pathlib import Path
 from typing import Any
 
+from semistream_lab.busy import Watch, verdict
 from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
 
 
 def run_cell(cell: Cell, root: Path) -> dict[str, Any]:
-    """The result of one cell, with how busy the machine was before and how long all of it took."""
+    """The result of one cell, with how busy others kept the machine and how long all of it took."""
     load, start = os.getloadavg()[0], time.perf_counter()
+    with Watch() as watch:
+        result = _run(cell, root)
+    result = {**result, **watch.facts, "load_before": load, "process_seconds": time.perf_counter() - start}
+    return {**result, "busy": verdict(result, os.cpu_count() or 1)}
+
+
+def _run(cell: Cell, root: Path) -> dict[str, Any]:
     data = BenchData(root, cell.params["rows"])
     if cell.suite == "lab":
         from semistream_lab.papers import arms
 
-        result = arms.run(cell, root)
-    elif cell.suite == "spark":
+        return arms.run(cell, root)
+    if cell.suite == "spark":
         from semistream_lab import arms_spark
 
-        result = arms_spark.run(cell, data)
-    elif cell.suite == "pipeline":
+        return arms_spark.run(cell, data)
+    if cell.suite == "pipeline":
         from semistream_lab import arms_pipeline
 
-        result = arms_pipeline.run(cell, data)
-    elif cell.suite == "joins":
+        return arms_pipeline.run(cell, data)
+    if cell.suite == "joins":
         from semistream_lab import arms_joins
 
-        result = arms_joins.run(cell, data)
-    else:
-        from semistream_lab import arms_core
+        return arms_joins.run(cell, data)
+    if cell.suite == "peers":
+        from semistream_lab.peers import peer
 
-        result = arms_core.run(cell, data)
-    return {**result, "load_before": load, "process_seconds": time.perf_counter() - start}
+        return peer(cell.arm).run(cell, data)
+    from semistream_lab import arms_core
+
+    return arms_core.run(cell, data)
 
 
 def main() -> None:

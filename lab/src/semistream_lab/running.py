@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from semistream_lab import suites
+from semistream_lab import busy, suites
 from semistream_lab.needs import need_for
+from semistream_lab.report import noted
 from semistream_lab.results import Results, cell_of
+from semistream_lab.settings import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +24,7 @@ _LOOK_BACK_SECONDS = 600  # time left follows from the cells of so long
 
 
 def run_cells(
-    run: suites.Run,
+    run: Run,
     cells: Sequence[Cell],
     prepare: Callable[[Callable[[str], None]], None],
     write: Callable[[Path], Path],
@@ -45,7 +47,8 @@ def run_cells(
 
         def show(cell: Cell, result: dict[str, Any]) -> None:
             said = "[red]failed[/]        " if "error" in result else f"{result['rows_per_second']:>12,.0f} rows/s"
-            progress.console.print(f"{said}  {cell.label}", highlight=False)
+            doubt = f"  [yellow]{result['busy']}[/]" if result.get("busy") else ""
+            progress.console.print(f"{said}  {cell.label}{doubt}", highlight=False)
             if "error" in result:
                 progress.console.print(result["error"], style="red", markup=False, highlight=False)
             progress.update(task, advance=1)
@@ -56,6 +59,9 @@ def run_cells(
             report_path = write(run.out)
     print(report_path)
     ours = {cell.key for cell in cells}
+    doubt = busy.summary((line for line in results.done if cell_of(line).key in ours), noted(run.out)["environments"])
+    if doubt:
+        console.print(doubt, style="yellow", highlight=False)
     failed = [line for line in results.failed if cell_of(line).key in ours]
     if failed:
         console.print(

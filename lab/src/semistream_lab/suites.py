@@ -6,30 +6,28 @@ them; each repetition starts with another arm. Cells that the file of results ha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from semistream.errors import choose
-from semistream.joins import FORMER_NAMES
-from semistream_lab.cells import Cell, enriched
+from semistream_lab.asked import check_budgets, check_room
+from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
 from semistream_lab.environment import environment
-from semistream_lab.errors import BenchmarkError, SettingError
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import Grid
 from semistream_lab.results import Results, cell_of, check_agreement
+from semistream_lab.settings import Run, Settings
 from semistream_lab.targets import NATIVE
 
-CORE_ARMS = ("sweep", "sweep_each", "inl", "whole", "duckdb_parquet", "duckdb_table", "build")
-SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 WHOLE = "200%"  # what `whole` gets: the master and room to load it
 BUILD_MEMORY = "512MB"
+MOST_FILLING = 2_000_000  # rows of a batch that only fills a cache
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 GRIDS: dict[str, Grid] = {
     "full": Grid(),
@@ -40,107 +38,10 @@ Start = Callable[[Cell], None]
 End = Callable[[Cell, dict[str, Any]], None]
 
 
-def arms_of(suite: str) -> tuple[str, ...]:
-    """The arms that a suite has."""
-    if suite == "joins":
-        from semistream_lab.arms_joins import ARMS
-
-        return ARMS
-    return CORE_ARMS if suite == "core" else SPARK_ARMS
-
-
-class Run(Protocol):
-    """What running cells needs to know."""
-
-    @property
-    def out(self) -> Path:
-        """Where results go."""
-
-    @property
-    def data(self) -> Path:
-        """Where data is made and found again."""
-
-    @property
-    def timeout_seconds(self) -> float:
-        """When a cell is given up."""
-
-    @property
-    def command(self) -> str:
-        """How to run this again."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run of a suite is asked for."""
-
-    suite: str
-    rows: int
-    out: Path
-    data: Path
-    arms: tuple[str, ...] = ()
-    memory: tuple[str, ...] = ("10%",)
-    batch_rows: tuple[int, ...] = (200_000, 2_000_000)
-    streams: tuple[str, ...] = ("narrow", "wide")
-    repetitions: int = 3
-    batches: int | None = None
-    warmup: int | None = None
-    columns: str = "three"
-    grid: Grid | None = None
-    timeout_seconds: float = 3600.0
-
-    def __post_init__(self) -> None:
-        known = arms_of(self.suite)
-        arms = tuple(choose("arms", FORMER_NAMES.get(arm, arm), known) for arm in self.arms)
-        object.__setattr__(self, "arms", arms or known)
-        for stream in self.streams:
-            choose("streams", stream, ("narrow", "wide"))
-        enriched(self.columns)
-        for name in ("rows", "repetitions", "batches", "warmup"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SettingError(f"{name}={value} must be at least 1")
-        if not self.batch_rows or min(self.batch_rows) < 2:
-            raise SettingError(f"batch_rows={list(self.batch_rows)} must name sizes of at least 2 rows")
-
-    @property
-    def command(self) -> str:
-        """How to run this again; where data and results go is left out."""
-        options: dict[str, Any] = {
-            "rows": self.rows,
-            "arms": ",".join(self.arms),
-            "memory": ",".join(self.memory),
-            "batch-rows": ",".join(map(str, self.batch_rows)),
-            "streams": ",".join(self.streams) if self.suite == "spark" else None,
-            "repetitions": self.repetitions,
-            "batches": self.batches,
-            "warmup": self.warmup,
-            "columns": self.columns,
-        }
-        if self.grid is not None:
-            grid = self.grid
-            options = {
-                "sizes": ",".join(map(str, grid.sizes)),
-                "memory": ",".join(grid.memory),
-                "skews": ",".join(f"{skew:g}" for skew in grid.skews),
-                "layouts": ",".join(grid.layouts),
-                "arms": ",".join(self.arms),
-                "repetitions": self.repetitions,
-                "seconds": f"{grid.seconds:g}",
-            }
-        return " ".join(
-            [f"semistream bench {self.suite}", *(f"--{k} {v}" for k, v in options.items() if v is not None)]
-        )
-
-    def timed_batches(self, size: int) -> int:
-        """How many batches are timed: about as many rows as make several seconds."""
-        if self.suite == "spark":
-            return self.batches or (5 if size >= 1_000_000 else 10)
-        return self.batches or max(1, 12_000_000 // size)
-
-
 def cells(settings: Settings) -> list[Cell]:
     """All cells in the order in which they are run."""
-    make = {"core": _core_places, "spark": _spark_places, "joins": _joins_places}[settings.suite]
+    places = {"core": _core_places, "spark": _spark_places, "joins": _joins_places, "peers": _peers_places}
+    make = places[settings.suite]
     return in_turns(settings.suite, list(make(settings)), settings.repetitions)
 
 
@@ -155,55 +56,67 @@ def in_turns(suite: str, places: Sequence[Place], repetitions: int) -> list[Cell
 
 
 def _core_places(settings: Settings) -> Iterator[Place]:
-    for size in settings.batch_rows:
-        # Three stream rows for each master row fill the cache; arms without one skip most of this.
-        warmup = settings.warmup or max(3, 3 * settings.rows // size)
-        common = {
-            "rows": settings.rows,
-            "stream": "narrow",
-            "batch_rows": size,
-            "columns": settings.columns,
-            "warmup": warmup,
-            "batches": settings.timed_batches(size),
-        }
-        for number, memory in enumerate(settings.memory):
-            place: Place = []
-            for arm in settings.arms:
-                if arm == "sweep_each":
-                    place.append((arm, {**common, "memory": memory, "direct": False}))
-                elif arm == "sweep":
-                    # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
-                    ways = (False, True) if number == 0 else (False,)
-                    place += [(arm, {**common, "memory": memory, "direct": direct}) for direct in ways]
-                elif arm.startswith("duckdb"):
-                    place += [(arm, {**common, "memory": memory, "threads": threads}) for threads in (1, 2)]
-                elif number == 0 and arm in ("inl", "whole"):  # more or less memory changes nothing for them
-                    place.append((arm, {**common, "memory": WHOLE if arm == "whole" else memory}))
-            if place:
-                yield place
+    first = True  # what changes nothing from place to place, or is known already, is run at the first ones only
+    for rows, columns, skew in itertools.product(settings.sizes, settings.columns, settings.skews):
+        for size in settings.batch_rows:
+            # Three stream rows for each master row fill the cache; arms without one skip most of this.
+            filling = max(3, 3 * rows // size)
+            common = {"rows": rows, "stream": "narrow", "batch_rows": size, "columns": columns, "skew": skew}
+            warm = {**common, "warmup": settings.warmup or filling, "batches": settings.timed_batches(size)}
+            for number, memory in enumerate(settings.memory):
+                here = first and number == 0
+                place = [one for arm in settings.arms for one in _core_arm(settings, arm, warm, memory, here)]
+                if place:
+                    yield place
+            if settings.cold:
+                cold = {**common, "warmup": 0, "batches": filling, "cold": True}
+                for memory in settings.memory:
+                    place = [one for arm in settings.arms for one in _core_arm(settings, arm, cold, memory, False)]
+                    if place:
+                        yield place
+        first = False
     if "build" in settings.arms:
-        yield [("build", {"rows": settings.rows, "memory": BUILD_MEMORY})]
+        for rows in settings.sizes:
+            yield [("build", {"rows": rows, "memory": BUILD_MEMORY})]
+
+
+def _core_arm(settings: Settings, arm: str, common: dict[str, Any], memory: str, first: bool) -> Place:
+    """An arm in all its ways; ``first`` is True once for each size of batches."""
+    params = {**common, "memory": memory}
+    if arm.startswith("sweep"):
+        place = [(arm, {**params, "direct": False, "threads": threads}) for threads in settings.our_threads]
+        # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
+        return place + ([(arm, {**params, "direct": True, "threads": 1})] if first and arm == "sweep" else [])
+    if arm.startswith("duckdb"):
+        return [(arm, {**params, "threads": threads}) for threads in settings.threads]
+    if first and arm in ("inl", "whole"):  # more or less memory changes nothing for them
+        return [(arm, {**params, "memory": WHOLE if arm == "whole" else memory})]
+    return []
 
 
 def _spark_places(settings: Settings) -> Iterator[Place]:
     for size in settings.batch_rows:
         for stream in settings.streams:
-            common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": settings.columns}
-            yield [
-                (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
-                for arm in settings.arms
-                for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
-            ]
+            for columns in settings.columns:
+                common = {"rows": settings.rows, "stream": stream, "batch_rows": size, "columns": columns}
+                yield [
+                    (arm, {**common, **_spark_batches(settings, arm, size, stream), **budget})
+                    for arm in settings.arms
+                    for budget in ([{"memory": memory} for memory in settings.memory] if arm == "semistream" else [{}])
+                ]
 
 
 def _spark_batches(settings: Settings, arm: str, size: int, stream: str) -> dict[str, int]:
     """Large batches first fill the cache ten times as fast as small ones would; then small ones, until Spark's own code
     is compiled. Arms that scan the master for every batch, whatever came before, need few of either.
     """
+    rows = (24 if stream == "narrow" else 16) * settings.rows // 10  # that fill it
     largest = max(settings.batch_rows)
+    if settings.warmup is None:  # small batches alone would fill it in hundreds of triggers
+        largest = max(largest, min(MOST_FILLING, rows))
     if arm in NATIVE:
         return {"large": 1, "large_rows": largest, "warmup": 2, "batches": settings.batches or 3}
-    filling = settings.warmup or max(1, (24 if stream == "narrow" else 16) * settings.rows // 10 // largest)
+    filling = settings.warmup or max(1, rows // largest)
     return {
         "large": filling,
         "large_rows": largest,
@@ -216,7 +129,14 @@ def _joins_places(settings: Settings) -> Iterator[Place]:
     assert settings.grid is not None
     for point in settings.grid.points():
         how = {"warm_seconds": settings.grid.warm_seconds, "seconds": settings.grid.seconds}
-        yield [(arm, {**point, **how, "columns": settings.columns}) for arm in settings.arms]
+        yield [(arm, {**point, **how, "columns": settings.columns[0]}) for arm in settings.arms]
+
+
+def _peers_places(settings: Settings) -> Iterator[Place]:
+    for columns, size, memory in itertools.product(settings.columns, settings.batch_rows, settings.memory):
+        params = {"rows": settings.rows, "stream": "narrow", "batch_rows": size, "columns": columns, "memory": memory}
+        params |= {"warmup": settings.warmup or max(3, 3 * settings.rows // size), "threads": 1}
+        yield [(arm, {**params, "batches": settings.timed_batches(size)}) for arm in settings.arms]
 
 
 def missing(wanted: Sequence[Cell], results: Results) -> list[Cell]:
@@ -232,22 +152,39 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
             note(f"data: a store of {rows:,} rows")
             BenchData(settings.data, rows).store()
         return
-    data = BenchData(settings.data, settings.rows)
-    steps: list[tuple[str, Callable[[], object]]] = [("the master, unsorted", data.unsorted), ("the store", data.store)]
+    check_room(settings.data, [BenchData(settings.data, rows) for rows in settings.sizes], settings)
+    for rows in settings.sizes:
+        _prepare(settings, BenchData(settings.data, rows), note)
+
+
+def _prepare(settings: Settings, data: BenchData, note: Callable[[str], None]) -> None:
+    asked = [cell for cell in cells(settings) if cell.params["rows"] == data.rows]
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("the master, unsorted", data.unsorted),
+        ("the store", data.store),
+        ("is the memory enough?", lambda: check_budgets(asked, data)),
+    ]
     if settings.suite == "core":
-        if any(arm.startswith("duckdb") for arm in settings.arms):
-            steps += [("the master as Parquet", data.master), ("DuckDB's table", data.duckdb_table)]
+        if "duckdb_parquet" in settings.arms:
+            steps.append(("the master as Parquet", data.master))
+        if "duckdb_table" in settings.arms:
+            steps.append(("DuckDB's table", data.duckdb_table))
+    elif settings.suite == "peers":
+        from semistream_lab.peers import peer
+
+        for arm, columns in itertools.product(settings.arms, settings.columns):
+            steps.append((f"{arm}'s copy of the master", partial(peer(arm).prepare, data, columns)))
     else:
         steps.append(("the master as Parquet", data.master))
         if "bucketed" in settings.arms:
-            make = Cell("spark", "make_bucketed", {"rows": settings.rows})
+            make = Cell("spark", "make_bucketed", {"rows": data.rows})
             steps.append(("Spark's bucketed table", lambda: data.bucketed().exists() or run_cell(make, settings)))
         from semistream_lab.arms_spark import stream_plan
 
-        plans = {stream_plan(cell.params) for cell in cells(settings)}
+        plans = {stream_plan(cell.params) for cell in asked}
         steps += [(f"the stream {plan.name}", partial(data.stream, plan)) for plan in sorted(plans, key=str)]
     for what, step in steps:
-        note(f"data: {what}")
+        note(f"data of {data.rows:,} rows: {what}")
         step()
 
 
@@ -271,7 +208,7 @@ def run_cell(cell: Cell, settings: Run) -> dict[str, Any]:
     """Run one cell in a fresh process."""
     variables = dict(os.environ)
     if cell.suite not in ("spark", "pipeline"):
-        variables |= dict.fromkeys(ONE_THREAD, "1")
+        variables |= dict.fromkeys(ONE_THREAD, str(cell.params.get("threads", 1)))
     command = [sys.executable, "-m", "semistream_lab.run_once", str(settings.data), cell.to_json()]
     try:
         done = subprocess.run(

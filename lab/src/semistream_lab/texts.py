@@ -47,6 +47,8 @@ the batch went through, and the table says to what.</li>
 <li><b>Memory.</b> The proportional set size of each process, sampled every 50 ms: its peak above its idle baseline,
 added up over the workers. An idle worker has loaded all code and holds no data. Shares of memory are of the store's
 bytes on disk.</li>
+<li><b>Others.</b> What all cores did during a run is compared with what its own processes used; the rest, and what
+the hypervisor took, went to others. Above a tenth of the machine's CPU time, the page says so first.</li>
 </ul>
 """
 
