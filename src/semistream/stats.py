@@ -57,6 +57,13 @@ class Stats:
         joined = self.rows_in - self.shed
         return self.matched / joined if joined else 1.0
 
+    def move_to(self, other: Stats) -> None:
+        """Add these counts to another's, and begin again at zero; states stay where they are."""
+        for name in _FLOWS:
+            if count := getattr(self, name):
+                setattr(other, name, getattr(other, name) + count)
+                setattr(self, name, 0)
+
     def count_reads(self, counters: ReadCounters) -> None:
         """What was read in all up to now."""
         self.pages_read, self.read_requests, self.bytes_read = counters.pages, counters.requests, counters.bytes
@@ -101,3 +108,6 @@ class Stats:
                 for f in fields(self)
             }
         )
+
+
+_FLOWS = tuple(f.name for f in fields(Stats) if f.name not in _LEVELS)

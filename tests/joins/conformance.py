@@ -42,6 +42,7 @@ class Question:
     as_of: AsOf | None = None
     multiple: Multiple = "all"
     status: str | None = None
+    threads: int = 1
 
     @property
     def plan(self) -> LookupPlan:
@@ -55,6 +56,7 @@ class Question:
             ordered=self.ordered,
             multiple=self.multiple,
             status=self.status,
+            threads=self.threads,
             **({} if moment is None else dict(zip(("as_of", "valid_from", "valid_to"), astuple(moment), strict=True))),
         )
         return bind(spec, self.schema, self.store)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from semistream.joins.matching import Indices
 from semistream.joins.output import Output
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.rows import Addresses
 
 Value = TypeVar("Value", np.int64, np.uint64)
@@ -20,17 +20,22 @@ Value = TypeVar("Value", np.int64, np.uint64)
 class Waiting:
     """Stream rows sorted by code, and which of them have matched so far."""
 
-    def __init__(self, stream: pa.RecordBatch, codes: Codes) -> None:
+    def __init__(
+        self, stream: pa.RecordBatch, codes: Codes, rows: Indices | None = None, matched: Mask | None = None
+    ) -> None:
+        """``rows`` are some of the stream's, if not all; ``matched`` is then shared with whoever has the others."""
         from semistream.kernels.pairs import group_starts
 
         self.stream = stream
-        self.order: Indices = np.argsort(codes)
-        starts = np.empty(len(codes) + 1, np.int64)
-        ordered = codes[self.order]
+        mine = codes if rows is None else codes[rows]
+        order = np.argsort(mine)
+        starts = np.empty(len(mine) + 1, np.int64)
+        ordered = mine[order]
+        self.order: Indices = order if rows is None else rows[order]
         count = group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
         self.codes: Codes = ordered[:count]
         self.starts: Indices = starts[: count + 1]
-        self.matched = np.zeros(len(codes), np.bool_)
+        self.matched = np.zeros(len(codes), np.bool_) if matched is None else matched
 
     def pair(self, index: Indices, rows: Addresses, output: Output) -> Iterator[pa.RecordBatch]:
         """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces."""

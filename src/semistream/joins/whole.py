@@ -19,9 +19,11 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.matching import Indices, matching
 from semistream.joins.output import MOST_ROWS, pieces, status_column
+from semistream.joins.threads import piece_rows, side_by_side
 from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
+from semistream.stats import Stats
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch
 
@@ -79,11 +81,28 @@ class WholeJoin(Join):
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for piece in pieces(batch, MOST_ROWS, self.plan.stream):
-                yield from self._join_piece(piece)
+            most = piece_rows(batch.num_rows, MOST_ROWS, self.plan.threads)
+            cut = iter(list(pieces(batch, most, self.plan.stream)))
+            if self.plan.threads == 1 or most >= batch.num_rows:
+                yield from self._join_pieces(cut, self.stats)
+            else:
+                yield from self._in_threads(cut)
 
-    def _join_piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        plan, stats = self.plan, self.stats
+    def _in_threads(self, cut: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Every thread takes one piece after the other."""
+        counts = [Stats() for _ in range(self.plan.threads)]
+        try:
+            yield from side_by_side([self._join_pieces(cut, stats) for stats in counts])
+        finally:
+            for stats in counts:
+                stats.move_to(self.stats)
+
+    def _join_pieces(self, cut: Iterator[pa.RecordBatch], stats: Stats) -> Iterator[pa.RecordBatch]:
+        for piece in cut:
+            yield from self._join_piece(piece, stats)
+
+    def _join_piece(self, stream: pa.RecordBatch, stats: Stats) -> Iterator[pa.RecordBatch]:
+        plan = self.plan
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
         # In order of their codes, searches of neighbours meet in the processor's cache.
         order = np.argsort(codes)
@@ -99,7 +118,7 @@ class WholeJoin(Join):
         while start < stream.num_rows:  # a bounded number of pairs at a time, at least one stream row
             base = int(ends[start - 1]) if start else 0
             end = max(start + 1, int(np.searchsorted(ends, base + MOST_ROWS, "right")))
-            yield from self._pairs(stream, np.arange(start, end), first, count, matched)
+            yield from self._pairs(stream, np.arange(start, end), first, count, matched, stats)
             start = end
         stats.matched += int(matched.sum())
         stats.unmatched += int((~matched).sum())
@@ -107,10 +126,10 @@ class WholeJoin(Join):
             missing = pa.array(np.flatnonzero(~matched)[: 5 - len(self.unmatched_sample)])
             keys = [stream.column(name).take(missing).to_pylist() for name in plan.matching_columns]
             self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
-        yield from self._without_match(stream, matched)
+        yield from self._without_match(stream, matched, stats)
 
     def _pairs(
-        self, stream: pa.RecordBatch, some: Indices, first: Indices, count: Indices, matched: Mask
+        self, stream: pa.RecordBatch, some: Indices, first: Indices, count: Indices, matched: Mask, stats: Stats
     ) -> Iterator[pa.RecordBatch]:
         left = np.repeat(some, count[some])
         within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
@@ -128,19 +147,19 @@ class WholeJoin(Join):
             added = [self._taken(name, right[part]) for name in plan.columns]
             if plan.status is not None:
                 added.append(status_column(np.ones(len(left[part]), np.bool_)))
-            self.stats.rows_out += len(left[part])
+            stats.rows_out += len(left[part])
             yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
 
     def _taken(self, name: str, rows: Indices) -> pa.Array:
         return self.table.column(name).combine_chunks().take(pa.array(rows))
 
-    def _without_match(self, stream: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
+    def _without_match(self, stream: pa.RecordBatch, matched: Mask, stats: Stats) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         wanted = {"semi": matched, "anti": ~matched, "left": ~matched}.get(plan.how)
         if wanted is None or not wanted.any():
             return
         rows = stream.filter(pa.array(wanted))
-        self.stats.rows_out += rows.num_rows
+        stats.rows_out += rows.num_rows
         if plan.how == "left":
             added = []
             for name in plan.names:

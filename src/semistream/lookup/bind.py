@@ -45,6 +45,7 @@ class LookupPlan:
     as_of: AsOf | None
     condition: Condition | None  # the comparison of a lookup that is not by key
     ordered: bool
+    threads: int  # that the join may use
 
     @cached_property
     def stream_keys(self) -> list[str]:
@@ -132,6 +133,7 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool
         as_of=as_of,
         condition=condition,
         ordered=isinstance(spec, JoinSpec) and spec.ordered,
+        threads=spec.thread_count if isinstance(spec, JoinSpec) else 1,
     )
     _check_defaults(plan)
     return plan

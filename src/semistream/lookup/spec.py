@@ -12,6 +12,7 @@ that users call get their arguments from the class (`asks`), so an option is dec
 import base64
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -171,11 +172,17 @@ class JoinSpec(LookupSpec):
     settings: "JoinSettings | None" = None
     shed: "Shed | None" = None
     wait_seconds: float | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.wait_seconds is not None:
             check_wait_seconds(self.wait_seconds)
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ArgumentError(
+                f"threads={self.threads!r} must be a whole number from 1 on; without it, all cores are used that this "
+                "process may use"
+            )
         if self.condition is None:
             return
         if self.ordered:
@@ -195,6 +202,11 @@ class JoinSpec(LookupSpec):
         if self.condition is None or not (absent or self.on == {}):
             raise ArgumentError("a join needs either on=, the key's columns, or condition=, another comparison")
         return {}
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that the join may use: those asked for, or one for each core that this process may use."""
+        return len(os.sched_getaffinity(0)) if self.threads is None else self.threads
 
 
 class _Asking(Protocol[P, Spec_co]):

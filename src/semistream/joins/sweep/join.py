@@ -28,10 +28,13 @@ New: no published semi-stream join counts every arrival for admission, nor moves
 
 from __future__ import annotations
 
+import itertools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -40,21 +43,21 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
-from semistream.joins.groups import Waiting, groups_of
-from semistream.joins.matching import Indices
-from semistream.joins.output import MOST_ROWS, Output, pieces
-from semistream.joins.sizes import output_row_bytes
+from semistream.joins.output import pieces
+from semistream.joins.sizes import output_row_bytes, projected
 from semistream.joins.sweep.absent import AbsentKeys
 from semistream.joins.sweep.balance import Balance
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
-from semistream.joins.sweep.hits import pairs_of_hits
+from semistream.joins.sweep.lane import Arrived, Lane
+from semistream.joins.sweep.shares import shares_of
 from semistream.joins.sweep.split import predict_sweep
+from semistream.joins.threads import Ahead, piece_rows, side_by_side
 from semistream.joins.window import Window, charge, row_charge
-from semistream.keys import Codes, Mask
+from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
-from semistream.rows import PackedRows, Projection
+from semistream.stats import ReadCounters, Stats
 from semistream.stores.contract import PLAN_BYTES, Store, StoreFacts
 
 
@@ -96,22 +99,22 @@ class SweepJoin(Join):
         super().__init__(store, plan, budget, settings)
         self.settings = SweepSettings.of(settings)
         facts = self.facts
-        self.projection = Projection(facts.layout, plan.needed)
-        self.simple = facts.unique and self.projection.target.fixed
         parts = division or Division.of(facts, plan, budget.total, self.settings.cache_share)
         self.parts = parts
         budget.require("index", facts.index_bytes)
-        budget.require("buffer", parts.buffer)
-        budget.require("plan", parts.plan)
-        budget.require("output", parts.output)
+        budget.require("buffer", parts.buffer * parts.lanes)
+        budget.require("plan", parts.plan * parts.lanes)
+        budget.require("output", parts.output * parts.pieces)
         budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
-        cell = key_cell_bytes(facts, self.projection.target, simple=self.simple)
+        layout = projected(facts, plan)
+        simple = facts.unique and layout.fixed
+        cell = key_cell_bytes(facts, layout, simple=simple)
         self.cache = cache
         self._shared = cache is not None
         self._room = budget.free  # for cache and window together
         if cache is None and TupleCache.holds_anything(parts.cache, cell):
-            self.cache = TupleCache.private(parts.cache, self.projection.target, cell, simple=self.simple)
+            self.cache = TupleCache.private(parts.cache, layout, cell, simple=simple)
         self._own = None if self._shared else self.cache
         chosen = self.settings
         self.balance = Balance(
@@ -119,15 +122,16 @@ class SweepJoin(Join):
         )
         self.window = Window(plan.stream, budget)
         self.absent = AbsentKeys(store, budget)
-        self.reader = store.reader(parts.buffer // 2, self.settings.reads_in_flight)
-        self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
-        row = output_row_bytes(facts, plan)
-        most_rows = max(1, min(MOST_ROWS, parts.output // row))
-        self.output = Output(plan, self.projection.target, self.stats, most_rows, unique=facts.unique)
-        # Cached rows of one piece, copied by the probe; part of the output's bytes.
-        copied = self.output.most_rows * self.projection.target.head
-        self._cached_rows = np.empty(copied, np.uint8) if self.simple and self.output.wants_rows else None
+        offering = threading.Lock()
+        self.lanes = [
+            Lane(store, plan, parts, self.cache, self.absent, self.stats, chosen.reads_in_flight, offering)
+            for _ in range(parts.lanes)
+        ]
+        self.output = self.lanes[0].output
         self.unmatched_sample = self.output.unmatched_sample
+        for lane in self.lanes:
+            lane.output.unmatched_sample = self.unmatched_sample
+        self._ahead: Ahead[tuple[Arrived, Stats]] = Ahead()
         self._clock = clock
         self._swept_at = 0
         self._account()
@@ -135,12 +139,14 @@ class SweepJoin(Join):
     # -- the flow --------------------------------------------------------------------------------------------------
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for piece in pieces(batch, self.output.most_rows, self.plan.stream):
-                yield from self._arrive(piece)
-            if batch.num_rows == 0 and self.due() <= 0:
-                yield from self._sweep(full=True)
-        yield from self._sweep(full=False)
+        try:
+            for batch in batches:
+                yield from self._arrive(batch)
+                if batch.num_rows == 0 and self.due() <= 0:
+                    yield from self._sweep(full=True)
+            yield from self._sweep(full=False)
+        finally:
+            self._ahead.stop()
 
     def due(self) -> float:
         """See `Join.due`."""
@@ -159,36 +165,39 @@ class SweepJoin(Join):
             return self.parts.window
         return self._room - self.absent.bytes - self.balance.limit
 
-    def _arrive(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses wait."""
-        plan, stats = self.plan, self.stats
-        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
-        stats.rows_in += stream.num_rows
-        made: list[pa.RecordBatch] = []
-        values = np.zeros(len(codes), np.int64)
-        values[~valid] = 1
-        if self.cache is not None:
-            with self.cache.reading() as usable:
-                if usable:
-                    values, hits = self.cache.probe(codes, valid, self._cached_rows)
-                    stats.hits += hits
-                    made = pairs_of_hits(self.cache, self.output, stream, codes, values, simple=self.simple)
-        self.absent.mark(codes, values)
-        missing = np.flatnonzero(values == 0)
-        stats.misses += len(missing)
-        yield from made
-        if len(missing) < len(values):
-            settled = np.flatnonzero(values != 0)
-            rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
-            matched = values[settled] > 1
-            if not self.output.all_left(matched):
-                yield from self.output.settled(rows, matched)
-        yield from self._wait(stream, codes, missing)
+    def _arrive(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Look a batch up, piece by piece; with several lanes some at once, all of which are done when it ends."""
+        rows, lanes = batch.num_rows, self.parts.lanes
+        most = piece_rows(rows, self.output.most_rows, lanes)
+        if lanes == 1 or most >= rows:
+            for piece in pieces(batch, most, self.plan.stream):
+                yield from self._leave(self.lanes[0].arrive(piece, self.stats))
+            return
+        for number, piece in enumerate(pieces(batch, most, self.plan.stream)):
+            before = self._ahead.next() if len(self._ahead) == lanes else None
+            if self.cache is not None and not self.cache.sound:
+                self._ahead.seen()  # nobody looks at a damaged cache while it is made anew
+            self._ahead.start(partial(self.lanes[number % lanes].arrive_apart, piece))
+            if before is not None:
+                yield from self._take(*before)
+        while len(self._ahead):
+            yield from self._take(*self._ahead.next())
+
+    def _take(self, arrived: Arrived, stats: Stats) -> Iterator[pa.RecordBatch]:
+        stats.move_to(self.stats)
+        yield from self._leave(arrived)
+
+    def _leave(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
+        """Give out what leaves at once; let the others wait."""
+        yield from arrived.leave()
+        yield from self._wait(arrived.rows, arrived.codes, arrived.missing)
         if self.due() <= 0:
             yield from self._sweep(full=True)
 
     def _wait(self, stream: pa.RecordBatch, codes: Codes, missing: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Let misses wait, as many at a time as the window has room for; sweep whenever it is full."""
+        if len(missing) == 0:
+            return
         row = charge(stream) / stream.num_rows
         while len(missing):
             room = self.window_limit - self.window.bytes
@@ -214,26 +223,50 @@ class SweepJoin(Join):
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
         if self.window.rows == 0:
             return
+        for arrived, stats in self._ahead.seen():  # lanes are needed, and nobody may look at the cache
+            stats.move_to(self.stats)
+            yield from arrived.leave()
         used = self.window.bytes
+        before = self._counters()
         stream, codes = self.window.take()
-        waiting, rows = Waiting(stream, codes), len(codes)
-        del codes
-        before = self.reader.counters.requests, self.reader.counters.bytes, self.reader.counters.pages
-        whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
-        present = np.zeros(len(waiting.codes), np.bool_)
+        matched = np.zeros(len(codes), np.bool_)
+        shares = shares_of(codes, self.parts.lanes)
         least = self._least_frequency() if full else 0
-        most = self.parts.plan // PLAN_BYTES
-        for index, packed in self.reader.collect(waiting.codes, self.projection, self._staging, most, whole):
-            yield from waiting.pair(index, packed.addresses, self.output)
-            present[index] = True
-            self._offer(waiting.codes, index, packed, whole, least)
-        self._offer_absent(waiting.codes[~present], least)
+        met = iter(shares)
+        yield from self._in_lanes([lane.meet(met, stream, codes, matched, least) for lane in self.lanes[: len(shares)]])
         self._account()
         filled = used >= self.window_limit // 2
-        yield from self.output.settled(stream, waiting.matched)
-        del stream, waiting
+        cuts = np.linspace(0, len(codes), min(len(shares), self.parts.lanes) + 1).astype(np.int64)
+        yield from self._in_lanes(
+            [
+                lane.output.settled(stream.slice(start, end - start), matched[start:end])
+                for lane, (start, end) in zip(self.lanes, itertools.pairwise(cuts.tolist()), strict=False)
+            ]
+        )
+        rows = len(codes)
+        del stream, codes, matched
         self.window.release()
-        self._learn(before, rows, len(present), int((~present).sum()), filled=filled, full=full)
+        keys, absent = sum(share.keys for share in shares), sum(share.absent for share in shares)
+        self._learn(before, rows, keys, absent, filled=filled, full=full)
+
+    def _in_lanes(self, works: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """What each lane makes, in the order in which it comes; work for one is done here."""
+        if len(works) == 1:
+            self.output.stats = self.stats
+            yield from works[0]
+            return
+        for lane in self.lanes:
+            lane.output.stats = Stats()
+        try:
+            yield from side_by_side(works)
+        finally:
+            for lane in self.lanes:
+                lane.output.stats.move_to(self.stats)
+
+    def _counters(self) -> ReadCounters:
+        """What all lanes have read so far."""
+        all_of = [lane.reader.counters for lane in self.lanes]
+        return ReadCounters(*(sum(getattr(one, name) for one in all_of) for name in ("pages", "requests", "bytes")))
 
     # -- step 3: what to keep ----------------------------------------------------------------------------------------
 
@@ -246,38 +279,18 @@ class SweepJoin(Join):
         least = int(min(255, self.balance.elastic * self.cache.cell_cost * self.cache.arrivals_counted / waiting_bytes))
         return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
 
-    def _offer(self, codes: Codes, index: Indices, packed: PackedRows, whole: Mask, least: int) -> None:
-        if self.cache is None or len(index) == 0:
-            return
-        groups, first, last = groups_of(index)
-        if not whole[groups].all():
-            keep = whole[groups]
-            first, last, groups = first[keep], last[keep], groups[keep]
-        with self.cache.writing() as usable:
-            if usable:
-                self.cache.offer(codes[groups], packed, first, last, least, self.facts.page_bytes)
-
-    def _offer_absent(self, codes: Codes, least: int) -> None:
-        # An absent key is remembered only from its second arrival on: most are seen once and would crowd out real rows.
-        if self.cache is not None and len(codes):
-            with self.cache.writing() as usable:
-                if usable:
-                    self.cache.offer_absent(codes, max(2, least))
-
-    def _learn(
-        self, before: tuple[int, int, int], misses: int, keys: int, absent: int, *, filled: bool, full: bool
-    ) -> None:
+    def _learn(self, before: ReadCounters, misses: int, keys: int, absent: int, *, filled: bool, full: bool) -> None:
         """Count the reads, load the filter when many keys were absent, move the split between cache and window.
 
         Not ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
         """
-        counters, stats, facts = self.reader.counters, self.stats, self.facts
+        counters, stats, facts = self._counters(), self.stats, self.facts
         stats.sweeps += 1
         stats.count_reads(counters)
-        seconds = facts.device.seconds(counters.requests - before[0], counters.bytes - before[1])
+        seconds = facts.device.seconds(counters.requests - before.requests, counters.bytes - before.bytes)
         arrivals = stats.rows_in - self._swept_at
         self._swept_at = stats.rows_in
-        density = (counters.pages - before[2]) / max(1, facts.pages)
+        density = (counters.pages - before.pages) / max(1, facts.pages)
         read_seconds = seconds / max(1, misses)
         self.balance.learn(density, read_seconds, filled=filled)
         if not self._shared:

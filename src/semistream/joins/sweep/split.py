@@ -182,8 +182,8 @@ def predict_sweep(scenario: Scenario, settings: SweepSettings) -> Prediction:
     then = split.at(cache)
     shown = {
         "index": parts.index,
-        "read buffer": parts.buffer + parts.plan,
-        "output": parts.output,
+        "read buffer": parts.lanes * (parts.buffer + parts.plan),
+        "output": parts.pieces * parts.output,
         "cache": int(cache),
         "window": split.room - int(cache),
     }

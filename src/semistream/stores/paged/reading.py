@@ -38,8 +38,9 @@ def _pool() -> ThreadPoolExecutor:
     """One pool of readers per process: never made before a fork, never shared across one."""
     pid = os.getpid()
     if pid not in _pools:
-        _pools.clear()
-        _pools[pid] = ThreadPoolExecutor(16, thread_name_prefix="semistream-read")
+        _pools.setdefault(pid, ThreadPoolExecutor(16, thread_name_prefix="semistream-read"))  # several may ask at once
+        for other in [other for other in list(_pools) if other != pid]:
+            _pools.pop(other, None)
     return _pools[pid]
 
 
