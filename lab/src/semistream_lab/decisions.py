@@ -26,9 +26,12 @@ _COLUMNS = ["surrogate", "price", "vendor"]
 _BATCH = 200_000
 
 
-def _run(stream: list[pa.RecordBatch], store: MasterStore, memory: str) -> tuple[float, Stats]:
-    """Rows/s of the second half of a stream (the first warms up), and its counters."""
-    join = make_join(stream[0].schema, store, on="key", memory=memory, columns=_COLUMNS, algorithm="sweep")
+def _run(
+    stream: list[pa.RecordBatch], store: MasterStore, memory: str, columns: list[str] | None = _COLUMNS
+) -> tuple[float, Stats]:
+    """Rows/s of the second half of a stream (the first warms up) in one thread, and its counters."""
+    asked: dict[str, Any] = {"on": "key", "memory": memory, "columns": columns, "algorithm": "sweep", "threads": 1}
+    join = make_join(stream[0].schema, store, **asked)
     half = len(stream) // 2
     _drain(join.join(stream[:half]))
     before, start = join.stats.copy(), time.perf_counter()
@@ -58,6 +61,30 @@ def page(rows: int, scratch: Path) -> None:
         line = " | ".join(f"{cell:>16}" for cell in cells)
         print(f"{page_bytes:>8} {built.facts.index_bytes:>9,} | {line}", flush=True)
         shutil.rmtree(path)
+
+
+def groups(rows: int, scratch: Path) -> None:
+    """Column groups: what a lookup reads, and how fast it is, with and without a group of its columns."""
+    load = ZipfWorkload(rows)
+    columns = {"narrow": ["surrogate", "price"], "text": [load.master_schema.names[-1]]}
+    plain = MasterStore.build(load.master(), scratch / "plain", key="key")
+    grouped = MasterStore.build(load.master(), scratch / "grouped", key="key", groups=columns)
+    stream = [load.stream(number * _BATCH, _BATCH) for number in range(40)]
+    print(f"{rows:,} rows of 120 bytes, Zipf 1, shuffled, batches of {_BATCH:,}, one thread; of the second half:")
+    heads = f"{'columns':>8} {'memory':>6} {'read from':>10} {'MB':>8} {'index':>10}"
+    print(f"{heads} {'M rows/s':>9} {'pages':>8} {'B/row':>6}")
+    for name, wanted in {**columns, "all": None}.items():
+        for memory in ("10%", "1%"):
+            for store in (plain, grouped) if wanted else (plain,):
+                read = store.covering(wanted or store.schema.names)
+                # A share of all columns, whatever is read.
+                rate, stats = _run(stream, read, str(plain.bytes * int(memory[:-1]) // 100), wanted)
+                sizes = f"{read.bytes / 1e6:8,.0f} {read.facts.index_bytes:>10,}"
+                counts = f"{stats.pages_read:>8,} {stats.bytes_read / stats.rows_in:>6,.0f}"
+                print(
+                    f"{name:>8} {memory:>6} {read.group or 'the rows':>10} {sizes} {rate / 1e6:>9.2f} {counts}",
+                    flush=True,
+                )
 
 
 def _timed(name: str, count: int, run: Callable[[], object]) -> None:
@@ -134,9 +161,13 @@ def cache(rows: int, scratch: Path) -> None:
     print(f"{rows:,} rows, stream of {len(stream) * _BATCH:,} rows dealt to two workers; hit ratio of the second half")
     for percent in (1, 2, 5, 10):
         memory = store.bytes * percent // 100
-        whole = make_join(stream[0].schema, store, on="key", memory=memory, columns=_COLUMNS, algorithm="sweep")
+        whole = make_join(
+            stream[0].schema, store, on="key", memory=memory, columns=_COLUMNS, algorithm="sweep", threads=1
+        )
         halves = [
-            make_join(stream[0].schema, store, on="key", memory=memory // 2, columns=_COLUMNS, algorithm="sweep")
+            make_join(
+                stream[0].schema, store, on="key", memory=memory // 2, columns=_COLUMNS, algorithm="sweep", threads=1
+            )
             for _ in range(2)
         ]
         for number in (0, 50):
@@ -194,7 +225,7 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> None:
 def main() -> None:
     """Run one of the comparisons."""
     comparisons: dict[str, Callable[[int, Path], None]] = {"page": page, "probe": probe, "keys": keys, "cache": cache}
-    comparisons["policy"] = policy
+    comparisons |= {"policy": policy, "groups": groups}
     parser = argparse.ArgumentParser(prog="python -m semistream_lab.decisions", description=__doc__)
     parser.add_argument("what", choices=comparisons)
     parser.add_argument("--rows", type=int, default=1_000_000)
