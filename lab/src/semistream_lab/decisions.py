@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,28 @@ def groups(rows: int, scratch: Path) -> None:
                     f"{name:>8} {memory:>6} {read.group or 'the rows':>10} {sizes} {rate / 1e6:>9.2f} {counts}",
                     flush=True,
                 )
+
+
+def compress(rows: int, scratch: Path) -> None:
+    """Pages compressed by LZ4: how much smaller they are, and what unpacking one takes."""
+    load = ZipfWorkload(rows)
+    store = MasterStore.build(load.master(), scratch / "store", key="key", groups={"narrow": ["surrogate", "price"]})
+    codec, size = pa.Codec("lz4_raw"), store.page_bytes
+    print(f"{rows:,} rows of 120 bytes, pages of {size:,} bytes")
+    for read in (store, store.covering(["price"])):
+        count = min(5_000, read.pages)
+        pages = np.memmap(read.segments[0].path, np.uint8, "r", size, (count, size))
+        packed = [codec.compress(page.tobytes()) for page in pages]
+        best = min(_seconds(partial(_unpack, codec, packed, size)) for _ in range(3))
+        share = sum(len(one) for one in packed) / count / size
+        print(
+            f"  {read.group or 'all columns':<12} {share:.0%} of its bytes, {1e6 * best / count:.1f} µs to unpack a page"
+        )
+
+
+def _unpack(codec: pa.Codec, packed: list[pa.Buffer], size: int) -> None:
+    for one in packed:
+        codec.decompress(one, size)
 
 
 def _timed(name: str, count: int, run: Callable[[], object]) -> None:
@@ -225,7 +248,7 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> None:
 def main() -> None:
     """Run one of the comparisons."""
     comparisons: dict[str, Callable[[int, Path], None]] = {"page": page, "probe": probe, "keys": keys, "cache": cache}
-    comparisons |= {"policy": policy, "groups": groups}
+    comparisons |= {"policy": policy, "groups": groups, "compress": compress}
     parser = argparse.ArgumentParser(prog="python -m semistream_lab.decisions", description=__doc__)
     parser.add_argument("what", choices=comparisons)
     parser.add_argument("--rows", type=int, default=1_000_000)
