@@ -99,10 +99,8 @@ def compress(rows: int, scratch: Path) -> None:
         pages = np.memmap(read.segments[0].path, np.uint8, "r", size, (count, size))
         packed = [codec.compress(page.tobytes()) for page in pages]
         best = min(_seconds(partial(_unpack, codec, packed, size)) for _ in range(3))
-        share = sum(len(one) for one in packed) / count / size
-        print(
-            f"  {read.group or 'all columns':<12} {share:.0%} of its bytes, {1e6 * best / count:.1f} µs to unpack a page"
-        )
+        share, micro = sum(len(one) for one in packed) / count / size, 1e6 * best / count
+        print(f"  {read.group or 'all columns':<12} {share:.0%} of its bytes, {micro:.1f} µs to unpack a page")
 
 
 def _unpack(codec: pa.Codec, packed: list[pa.Buffer], size: int) -> None:
