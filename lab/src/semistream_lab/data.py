@@ -34,7 +34,7 @@ ROW_GROUP = 122_880  # DuckDB's own size; Spark splits files at any of them
 FILES = 4  # of the master
 FILES_A_BATCH = 2
 BUCKETS = 16
-_PARQUET_BYTES, _STORE_BYTES = 110, 140  # of a row of the master, about
+_PARQUET_BYTES, _STORE_BYTES, _DUCKDB_BYTES = 45, 140, 60  # of a row of the master, with some room
 _WITHOUT_PARQUET = ("sweep", "sweep_each", "inl", "whole", "duckdb_table", "build")
 
 
@@ -94,7 +94,7 @@ class BenchData:
         if "duckdb_table" in arms:
             import duckdb
 
-            parts[f"duckdb-{duckdb.__version__}"] = 2 * _STORE_BYTES
+            parts[f"duckdb-{duckdb.__version__}"] = _DUCKDB_BYTES
         if any(arm not in _WITHOUT_PARQUET for arm in arms):
             parts["master"] = _PARQUET_BYTES
         return self.rows * sum(size for name, size in parts.items() if not (self.directory / name).exists())
