@@ -6,6 +6,7 @@ so a row may lie on a page, in the cache or in a staging buffer; whoever passes 
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,11 @@ _MAX_ROW_BYTES = 1 << 31
 def address_of(array: npt.NDArray[Any]) -> int:
     """The address of a numpy array's first element."""
     return int(array.ctypes.data)
+
+
+def own_memory(size: int) -> mmap.mmap:
+    """Zeros on a page's edge that a forked process gets as a copy; by itself `mmap` would share them."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def storage_type(name: str, kind: pa.DataType) -> pa.DataType:

@@ -19,7 +19,7 @@ from semistream.errors import InvariantError
 from semistream.joins.matching import Indices
 from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes, Mask
-from semistream.rows import Addresses, PackedRows, RowLayout, address_of
+from semistream.rows import Addresses, PackedRows, RowLayout, address_of, own_memory
 from semistream.stores.contract import StoreFacts
 
 _MAGIC = 0x53454D4943414348
@@ -52,7 +52,7 @@ class TupleCache:
     @classmethod
     def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> TupleCache:
         """A cache in this process's own memory."""
-        memory = mmap.mmap(-1, size)
+        memory = own_memory(size)
         if size >= 4 << 20:
             memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
         cache = cls(memory, layout, {"size": size, "cell_bytes": cell_bytes, "simple": simple})

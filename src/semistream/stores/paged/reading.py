@@ -21,7 +21,7 @@ import numpy.typing as npt
 from semistream.durable import explained
 from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
-from semistream.rows import Addresses, PackedRows, Projection, address_of
+from semistream.rows import Addresses, PackedRows, Projection, address_of, own_memory
 from semistream.stats import ReadCounters
 from semistream.stores.contract import Pages
 from semistream.stores.group_reader import portions
@@ -68,7 +68,7 @@ class PageBuffer:
         self.store = store
         self.double = double and buffer_bytes >= 2 * least
         self._half = max(least, buffer_bytes // (2 if self.double else 1)) & ~4095
-        self._memory = mmap.mmap(-1, self._half * (2 if self.double else 1))
+        self._memory = own_memory(self._half * (2 if self.double else 1))
         self._address = address_of(np.frombuffer(self._memory, np.uint8))
         self.reads_in_flight = reads_in_flight
         self.counters = ReadCounters()
