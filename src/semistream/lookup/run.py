@@ -111,6 +111,9 @@ def join(
     what the settings say. So that this holds for a source that blocks, every source but a list, a tuple or a table is
     read in a thread, one batch each time the join asks for one. With ``math.inf`` it is read in the caller's thread,
     and rows wait until it goes on.
+
+    ``threads`` is how many may work at once in "sweep" and "whole": one for each core that this process may use. They
+    share the memory, so that a small one makes fewer. Rows then leave in any order.
     """
     wait = getattr(spec.settings, "wait_seconds", WAIT_SECONDS) if spec.wait_seconds is None else spec.wait_seconds
     check_wait_seconds(wait)

@@ -58,10 +58,12 @@ def _divided(facts: StoreFacts, plan: LookupPlan, total: int, share: float, task
     waiting = row_charge(plan.stream)
     index, pieces = facts.index_bytes * tasks, pieces_at_once(lanes)
     spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
-    most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, spare // (24 * tasks * lanes))
+    # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
+    part = 2 * spare // (tasks * (lanes + 1))
+    most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
     buffer = page + most // page * page
     reads = PLAN_BYTES + most
-    output = row + min(_OUTPUT, spare // (_OUTPUT_PART * tasks * lanes))
+    output = row + min(_OUTPUT, part // _OUTPUT_PART)
     rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
     if lanes > 1 and (output < _LANE_ROWS * row or rest < waiting):
         return None
