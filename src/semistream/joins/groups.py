@@ -37,11 +37,16 @@ class Waiting:
         self.starts: Indices = starts[: count + 1]
         self.matched = np.zeros(len(codes), np.bool_) if matched is None else matched
 
-    def pair(self, index: Indices, rows: Addresses, output: Output) -> Iterator[pa.RecordBatch]:
-        """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces."""
+    def pair(
+        self, index: Indices, rows: Addresses, output: Output, grouped: tuple[Indices, Indices, Indices] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces.
+
+        ``grouped`` is `groups_of` the index, if it is known.
+        """
         if len(index) == 0:
             return
-        groups, first, last = groups_of(index)
+        groups, first, last = groups_of(index) if grouped is None else grouped
         if output.sure and not output.wants_rows:
             self._mark(groups)
             return
@@ -62,6 +67,12 @@ class Waiting:
 
 def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:
     """The distinct ones of ascending values, and where each begins and ends."""
+    if values.dtype == np.int64 and values.flags.c_contiguous:
+        from semistream.kernels.pairs import runs
+
+        distinct, first, last = (np.empty(len(values), np.int64) for _ in range(3))
+        count = runs(values, distinct, first, last)
+        return distinct[:count], first[:count], last[:count]  # type: ignore[return-value] # they are whole numbers
     new = np.ones(len(values), np.bool_)
     new[1:] = values[1:] != values[:-1]
     first = np.flatnonzero(new)

@@ -64,11 +64,11 @@ class Window:
         """What the waiting rows are charged, or those taken until they are given up."""
         return self._budget.parts.get("window", 0)
 
-    def add(self, batch: pa.RecordBatch, codes: Codes, now: float) -> None:
-        """Let rows wait."""
+    def add(self, batch: pa.RecordBatch, codes: Codes, now: float, size: int | None = None) -> None:
+        """Let rows wait; ``size`` is their `charge`, if it is known."""
         if batch.num_rows == 0:
             return
-        self._budget.require("window", charge(batch))
+        self._budget.require("window", charge(batch) if size is None else size)
         if self.since is None:
             self.since = now
         for waiting, column in zip(self._columns, batch.columns, strict=True):

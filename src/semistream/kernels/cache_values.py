@@ -1,8 +1,21 @@
-"""Values of the tuple cache that are more than one row of fixed width: measured, put together, cut into rows."""
+"""Values that the tuple cache gave: told apart; and, where they are more than one row of fixed width, measured, put
+together, cut into rows.
+"""
 
 import numpy as np
 
-from semistream.kernels.cache import CELL_BYTES, MORE, NONE64, SIMPLE, VALUE_AT, cell_at, is_sound, next_cell
+from semistream.kernels.cache import (
+    CELL_BYTES,
+    MORE,
+    NONE64,
+    ROW_ABSENT,
+    ROW_MISSING,
+    SIMPLE,
+    VALUE_AT,
+    cell_at,
+    is_sound,
+    next_cell,
+)
 from semistream.kernels.jit import copy_bytes, kernel, load_u8, load_u32, load_u64
 from semistream.kernels.rows import row_length
 
@@ -68,3 +81,25 @@ def spread_values(values, counts, head, last_variable_slot, out_index, out_rows)
             out_rows[n] = values[i] + position
             position += row_length(values[i] + position, head, last_variable_slot)
             n += 1
+
+
+@kernel("int64(int64[::1], uint64[::1], int64[::1], uint64[::1], int64[::1])")
+def found_values(values, codes, rows, their_codes, their_values):
+    """Which values were found, with their codes; returns how many."""
+    n = 0
+    for i in range(len(values)):
+        if values[i] > ROW_ABSENT:
+            rows[n], their_codes[n], their_values[n] = i, codes[i], values[i]
+            n += 1
+    return n
+
+
+@kernel("int64(int64[::1], uint64[::1], int64[::1], uint64[::1])")
+def missing_values(values, codes, rows, their_codes):
+    """Which values are missing, with their codes; returns how many."""
+    n = 0
+    for i in range(len(values)):
+        if values[i] == ROW_MISSING:
+            rows[n], their_codes[n] = i, codes[i]
+            n += 1
+    return n

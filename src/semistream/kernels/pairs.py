@@ -47,3 +47,16 @@ def group_starts(codes, starts, distinct):
             n += 1
     starts[n] = len(codes)
     return n
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1])")
+def runs(values, distinct, first, last):
+    """Runs of equal values: what each repeats, where it begins and where it ends; returns their number."""
+    n = 0
+    for i in range(len(values)):
+        if n == 0 or values[i] != distinct[n - 1]:
+            distinct[n] = values[i]
+            first[n] = i
+            n += 1
+        last[n - 1] = i + 1
+    return n

@@ -108,7 +108,7 @@ class TupleCache:
 
     def fits(self, size: int, cell_bytes: int, *, simple: bool) -> bool:
         """Does the header describe a sound cache of this geometry?"""
-        k, h, g = self._kernels, self.header, self.geometry(size, cell_bytes)
+        k, h, g = self._kernels, self.header.tolist(), self.geometry(size, cell_bytes)
         return bool(
             h[k.MAGIC] == _MAGIC
             and h[k.CELLS] == g["cells"]

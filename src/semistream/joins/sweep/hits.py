@@ -27,13 +27,15 @@ def pairs_of_hits(
     """
     if output.sure and not output.wants_rows:
         return []
-    hit = values > 1
     if simple and output.sure:
-        if hit.all():
+        from semistream.kernels.cache_values import found_values
+
+        left, their, rows = np.empty(len(values), np.int64), np.empty_like(codes), np.empty_like(values)
+        count = found_values(values, codes, left, their, rows)
+        if count == len(values):
             return [output.pairs(stream, None, codes, values)]
-        left = np.flatnonzero(hit)
-        return [output.pairs(stream, left, codes[left], values[left])] if len(left) else []
-    hit_rows = np.flatnonzero(hit)
+        return [output.pairs(stream, left[:count], their[:count], rows[:count])] if count else []
+    hit_rows = np.flatnonzero(values > 1)
     if len(hit_rows) == 0:
         return []
     left, rows, kept = hit_rows, values[hit_rows], None

@@ -37,7 +37,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget
@@ -54,7 +53,6 @@ from semistream.joins.sweep.shares import shares_of
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
 from semistream.joins.window import Window, charge, row_charge
-from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.stats import ReadCounters, Stats
@@ -190,31 +188,33 @@ class SweepJoin(Join):
     def _leave(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
         """Give out what leaves at once; let the others wait."""
         yield from arrived.leave()
-        yield from self._wait(arrived.rows, arrived.codes, arrived.missing)
+        yield from self._wait(arrived)
         if self.due() <= 0:
             yield from self._sweep(full=True)
 
-    def _wait(self, stream: pa.RecordBatch, codes: Codes, missing: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _wait(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
         """Let misses wait, as many at a time as the window has room for; sweep whenever it is full."""
+        stream, missing, codes = arrived.rows, arrived.missing, arrived.codes
         if len(missing) == 0:
             return
-        row = charge(stream) / stream.num_rows
+        whole = arrived.size or charge(stream)
         while len(missing):
             room = self.window_limit - self.window.bytes
-            count = max(1, min(len(missing), int(room / row)))
+            count = max(1, min(len(missing), int(room * stream.num_rows / whole)))
             while True:
                 rows = stream if count == stream.num_rows else stream.take(pa.array(missing[:count]))
-                if charge(rows) <= room or count == 1:
+                size = whole if rows is stream else charge(rows)
+                if size <= room or count == 1:
                     break
                 count //= 2  # text may be longer than the average
-            if charge(rows) <= room:
-                self.window.add(rows, codes[missing[:count]], self._clock())
-                missing = missing[count:]
+            if size <= room:
+                self.window.add(rows, codes[:count], self._clock(), size)
+                missing, codes = missing[count:], codes[count:]
                 self.stats.peak_bytes = self.budget.peak
             elif self.window.rows == 0:
                 raise MemoryBudgetError(
-                    f"one row of the stream takes {charge(rows):,} bytes while it waits, the window has "
-                    f"{self.window_limit:,}; give at least {self.budget.total + charge(rows):,} bytes of memory"
+                    f"one row of the stream takes {size:,} bytes while it waits, the window has "
+                    f"{self.window_limit:,}; give at least {self.budget.total + size:,} bytes of memory"
                 )
             if len(missing):
                 yield from self._sweep(full=True)

@@ -22,6 +22,7 @@ from semistream.joins.sweep.cache import TupleCache
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.hits import pairs_of_hits
 from semistream.joins.sweep.shares import Share
+from semistream.joins.window import charge
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import PackedRows, Projection
@@ -35,8 +36,9 @@ class Arrived:
 
     made: list[pa.RecordBatch]
     rows: pa.RecordBatch
-    codes: Codes
     missing: Indices  # of the rows
+    codes: Codes  # of those that are missing
+    size: int = 0  # what all rows are charged, if it is known
 
     def leave(self) -> Iterator[pa.RecordBatch]:
         """What leaves at once, each batch once."""
@@ -46,8 +48,9 @@ class Arrived:
 
     def apart(self) -> Arrived:
         """Without the rows that need not wait, so that the batch they came in can go."""
-        rows = self.rows.take(pa.array(self.missing))
-        return Arrived(self.made, rows, self.codes[self.missing], np.arange(len(self.missing)))
+        count = len(self.missing)
+        rows = self.rows if count == self.rows.num_rows else self.rows.take(pa.array(self.missing))
+        return Arrived(self.made, rows, np.arange(count), self.codes, charge(rows))
 
 
 class Lane:
@@ -81,29 +84,33 @@ class Lane:
 
     def arrive(self, stream: pa.RecordBatch, stats: Stats) -> Arrived:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses must wait."""
+        from semistream.kernels.cache_values import missing_values
+
         plan, output = self._plan, self.output
         output.stats = stats
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
         stats.rows_in += stream.num_rows
         made: list[pa.RecordBatch] = []
-        values = np.zeros(len(codes), np.int64)
-        values[~valid] = 1
+        values = None
         if self._cache is not None:
             with self._cache.reading() as usable:
                 if usable:
                     values, hits = self._cache.probe(codes, valid, self._cached_rows)
                     stats.hits += hits
                     made = pairs_of_hits(self._cache, output, stream, codes, values, simple=self._simple)
+        if values is None:
+            values = np.where(valid, 0, 1)
         self._absent.mark(codes, values)
-        missing = np.flatnonzero(values == 0)
-        stats.misses += len(missing)
-        if len(missing) < len(values):
-            settled = np.flatnonzero(values != 0)
+        missing, their = np.empty(len(codes), np.int64), np.empty(len(codes), np.uint64)
+        count = missing_values(values, codes, missing, their)
+        stats.misses += count
+        if count < len(values):
+            settled = np.flatnonzero(values)
             matched = values[settled] > 1
             if not output.all_left(matched):
                 rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
                 made.extend(output.settled(rows, matched))
-        return Arrived(made, stream, codes, missing)
+        return Arrived(made, stream, missing[:count].copy(), their[:count].copy())
 
     def arrive_apart(self, stream: pa.RecordBatch) -> tuple[Arrived, Stats]:
         """As `arrive`, with counts of their own, and nothing that the lane's next piece would change."""
@@ -128,16 +135,19 @@ class Lane:
         present = np.zeros(len(waiting.codes), np.bool_)
         read = self.reader.collect(waiting.codes, self.projection, self._staging, self._most_codes, whole)
         for index, packed in read:
-            yield from waiting.pair(index, packed.addresses, self.output)
+            grouped = groups_of(index)
+            yield from waiting.pair(index, packed.addresses, self.output, grouped)
             present[index] = True
-            self._offer(waiting.codes, index, packed, whole, least)
+            self._offer(waiting.codes, grouped, packed, whole, least)
         self._offer_absent(waiting.codes[~present], least)
         share.keys, share.absent = len(present), int((~present).sum())
 
-    def _offer(self, codes: Codes, index: Indices, packed: PackedRows, whole: Mask, least: int) -> None:
-        if self._cache is None or len(index) == 0:
+    def _offer(
+        self, codes: Codes, grouped: tuple[Indices, Indices, Indices], packed: PackedRows, whole: Mask, least: int
+    ) -> None:
+        groups, first, last = grouped
+        if self._cache is None or len(groups) == 0:
             return
-        groups, first, last = groups_of(index)
         if not whole[groups].all():
             keep = whole[groups]
             first, last, groups = first[keep], last[keep], groups[keep]
