@@ -13,7 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,21 +26,19 @@ from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
 from semistream.pipeline.held import Held, Released, new_held_file, read_granted
 from semistream.pipeline.layout import Layout, Schemas
-from semistream.pipeline.ledger import Ledger
+from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.routes import choose_columns, make_stage
 from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StaleWriterError
-from semistream.warehouse.contract import BatchWrites, StagedFile, Warehouse, Write
+from semistream.warehouse.contract import BatchWrites, Warehouse, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from semistream.changes.duplicates import SeenKeys
-
-BATCHES, SIDE = "batches", "side"
 
 
 @dataclass(frozen=True)
@@ -63,27 +61,22 @@ class BatchId:
         return plain(f"{self.app}-{self.query[:8]}-{self.label}")
 
 
+@dataclass
 class Batches:
     """Runs the batches of one pipeline, in one driver."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        schemas: Schemas,
-        ledger: Ledger,
-        warehouse: Warehouse,
-        seen: SeenKeys | None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.layout = layout
-        self.schemas = schemas
-        self.ledger = ledger
-        self.warehouse = warehouse
-        self.seen = seen
-        self.clock = clock
-        self._stores: dict[str, MasterStore] = {}
+    layout: Layout
+    schemas: Schemas
+    ledger: Ledger
+    warehouse: Warehouse
+    seen: SeenKeys | None
+    clock: Callable[[], float]
+    _stores: dict[str, MasterStore] = field(default_factory=dict)
+    # Dimensions as they were when it was checked that their tables can follow.
+    _mirrored: dict[str, Read] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._budget = self._new_budget()
-        self._mirrored: dict[str, Read] = {}  # dimensions as they were when it was checked that their tables can follow
 
     def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
@@ -110,8 +103,7 @@ class Batches:
 
     def held(self, last: Decision | None) -> Held:
         """The rows that wait, as the last decision left them."""
-        layout = self.layout
-        return Held(last.held if last else (), layout.lookups, layout.carried, self._budget)
+        return Held(last.held if last else (), self.layout.lookups, self.layout.carried, self._budget)
 
     def _new_budget(self) -> Budget:
         """For all that this driver reads from one decision to the next: rows that wait, members, keys."""
@@ -135,27 +127,25 @@ class Batches:
         rows_in, staged = self._compute(rows, frame, batch, masters, released, started)
         reach("after_staging")
         staged.look()
-        came = {**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}
-        counts = _counts(came, staged)
+        counts = _counts({**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}, staged)
         try:
             self._check(batch, counts, staged)
         except (UnmatchedRowError, MatchRateError):
             self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
-        facts = list(staged.files.get(FACT, []))
         dimensions: dict[str, int] = {}
         if UNRESOLVED in staged.files:
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{FACT}"
-            more, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix, self._budget)
-            facts += more
+            facts, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix, self._budget)
+            staged.files[FACT] = [*staged.files.get(FACT, []), *facts]
         segments = list(released.left)
         for route, files in staged.files.items():
-            if route.startswith(f"{names.HELD}:"):
-                master = route.partition(":")[2]
+            kind, _, master = route.partition(":")
+            if kind == names.HELD:
                 segments += [new_held_file(master, file) for file in files]
         segments = [replace(segment, path=self._keep(segment.path)) for segment in segments]
         seen = tuple(self._keep(file.path) for file in staged.files.get(KEYS, []))
-        writes = self._writes(facts, staged, again)
+        writes = self._writes(staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
             sync_directory(directory)
@@ -164,7 +154,7 @@ class Batches:
             masters=masters.versions,
             counts=counts,
             lookups=staged.lookups,
-            totals=self._totals(before, counts),
+            totals=_totals(before, counts),
             held=tuple(segments),
             seen=seen,
             dimensions={**{one.table: one.newest for one in layout.dimensions}, **dimensions},
@@ -230,15 +220,14 @@ class Batches:
 
     def _check(self, batch: BatchId, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""
-        failed = staged.counts.get(names.FAILED, 0)
-        if failed:
+        bad, rows = counts["quarantined"], counts["rows_in"]
+        if failed := staged.counts.get(names.FAILED, 0):
             some = "; ".join(staged.samples.get(names.FAILED, []))
             raise UnmatchedRowError(
-                f"on_miss='fail': {failed:,} of {counts['rows_in']:,} rows of batch {batch.number} have no match "
+                f"on_miss='fail': {failed:,} of {rows:,} rows of batch {batch.number} have no match "
                 f"({some}). Nothing is written. Add the missing rows to the master, or choose another on_miss"
             )
-        bad, rows = counts["quarantined"], counts["rows_in"]
-        if rows and bad / rows > self.layout.max_bad_rate and bad > 0:
+        if rows and bad / rows > self.layout.max_bad_rate:
             some = "; ".join(staged.samples.get(names.QUARANTINE, []))
             raise BadRecordsError(
                 f"{bad:,} of {rows:,} rows of batch {batch.number} ({bad / rows:.1%}) are bad ({some}), "
@@ -254,32 +243,17 @@ class Batches:
                     f"min_match_rate={one.min_match_rate:g} asks for more; nothing of it is written"
                 )
 
-    def _writes(self, facts: list[StagedFile], staged: Staged, again: str) -> tuple[Write, ...]:
-        layout = self.layout
-        files = {
-            layout.table: facts,
-            layout.unmatched_table: staged.files.get(names.UNMATCHED, []),
-            layout.shed_table: staged.files.get(names.SHED, []),
-            layout.quarantine_table: staged.files.get(names.QUARANTINE, []),
-        }
-        emptied = {"retried": layout.unmatched_table, "reconciled": layout.shed_table}.get(again)
+    def _writes(self, staged: Staged, again: str) -> tuple[Write, ...]:
+        emptied = {"retried": names.UNMATCHED, "reconciled": names.SHED}.get(again)
         return tuple(
             Write(
-                table,
-                tuple(replace(file, path=Path(file.path).name) for file in files[table]),
+                self.layout.table_of(route),
+                tuple(replace(file, path=Path(file.path).name) for file in staged.files.get(route, [])),
                 schema,
-                "replace" if table == emptied else "append",
+                "replace" if route == emptied else "append",
             )
-            for table, schema in self.schemas.tables.items()
+            for route, schema in self.schemas.tables.items()
         )
-
-    def _totals(self, before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
-        known = before.totals if before else {}
-        totals = {name: known.get(name, 0) + counts[name] for name in COUNTS}
-        # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
-        for waits, again in (("held", "released"), ("unmatched", "retried"), ("shed", "reconciled")):
-            totals[waits] -= counts[again]
-        return totals
 
     def _keep(self, path: str) -> str:
         """Move a file out of the staging directory, into one that outlives the batch."""
@@ -340,3 +314,11 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
             f"rows that came and rows that are accounted for differ: {counts}; nothing of this batch was written"
         )
     return counts
+
+
+def _totals(before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
+    totals = {name: counts[name] + (before.totals.get(name, 0) if before else 0) for name in COUNTS}
+    # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
+    for waits, again in (("held", "released"), ("unmatched", "retried"), ("shed", "reconciled")):
+        totals[waits] -= counts[again]
+    return totals

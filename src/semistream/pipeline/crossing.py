@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.errors import SchemaError
-from semistream.pipeline.columns import (
-    DROPPED,
-    EXPIRED,
-    FAILED,
-    HELD,
-    QUARANTINE,
-    ROUTE,
-    UNMATCHED,
-    asked_columns,
-    carrier_column,
-    status_column,
-    time_column,
-)
+from semistream.pipeline import columns as names
 from semistream.pipeline.routes import Departure, leave_by
 from semistream.spark.columns import spark_arrow
 from semistream.spark.frames import quoted
@@ -32,12 +20,14 @@ from semistream.spark.spec import EnrichSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from semistream.pipeline.steps.lookup import Lookup
     from semistream.stores import MasterStore
 
-_ROUTES = {"drop": DROPPED, "fail": FAILED, "redirect": UNMATCHED, "hold": HELD}
+# Of a row without a match; one that is held goes there when it has waited in vain, if it is not loaded then.
+_ROUTES = {"drop": names.DROPPED, "fail": names.FAILED, "redirect": names.UNMATCHED, "hold": names.UNMATCHED}
+_GIVEN_UP = f"coalesce({names.EXPIRED}, false)"  # of a row that was held: it waited in vain
 
 
 @dataclass(frozen=True)
@@ -63,10 +53,10 @@ def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> Da
     beside: dict[str, str] = {}
     for one in lookups:
         step = one.step
-        columns = dict(zip(asked_columns(one.number, len(step.keys)), step.keys, strict=True))
+        columns = dict(zip(names.asked_columns(one.number, len(step.keys)), step.keys, strict=True))
         on = dict(zip(columns, step.keys.values(), strict=True))
         if step.as_of is not None:
-            columns[time_column(one.number)] = step.as_of
+            columns[names.time_column(one.number)] = step.as_of
         foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
         if foreign:
             raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
@@ -77,7 +67,7 @@ def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> Da
             step.copy_to(
                 EnrichSpec,
                 on=on,
-                as_of=None if step.as_of is None else time_column(one.number),
+                as_of=None if step.as_of is None else names.time_column(one.number),
                 memory=one.memory,
                 master_version=one.version,
                 transport="keys",
@@ -99,44 +89,33 @@ def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> Da
                 prepared,
                 tuple(columns.values()),
                 given,
-                status_column(one.number),
+                names.status_column(one.number),
                 leaves=step.leaves,
                 unless_given_up=step.on_miss == "hold" and step.then == "null",
                 refuses_null=step.on_null == "quarantine",
             )
         )
-    stays = _given_up() if any(one.unless_given_up for one in asked) else None
-    found = look_up_all(frame, asked, F.col(ROUTE).isNull(), stays, carrier_column(lookups[0].number))
+    stays = F.expr(_GIVEN_UP) if any(one.unless_given_up for one in asked) else None
+    found = look_up_all(frame, asked, F.col(names.ROUTE).isNull(), stays, names.carrier_column(lookups[0].number))
     if beside:
         found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
     return leave_by(found, [departure for one in lookups for departure in _departures(one)])
 
 
 def _departures(one: PlacedLookup) -> list[Departure]:
-    """Rows that leave at a lookup."""
     from pyspark.sql import functions as F
 
-    step, found = one.step, []
+    step, missed = one.step, f"NOT {names.status_column(one.number)}"
+    found: list[Departure] = []
     if step.on_null == "quarantine":
-        for name in step.keys:
-            reason = F.lit(f"{name} is NULL, the key of {step.name}")
-            found.append((F.col(quoted(name)).isNull(), F.lit(QUARANTINE), reason))
+        why = f"is NULL, the key of {step.name}"
+        found += [(f"{quoted(name)} IS NULL", names.QUARANTINE, f"{name} {why}") for name in step.keys]
     if not step.leaves:
         return found
-    missed = ~F.col(status_column(one.number))
-    asked = [F.col(quoted(name)).cast("string") for name in step.keys]
-    keys = F.concat_ws(", ", *[F.coalesce(key, F.lit("NULL")) for key in asked])
-    reason = F.concat(F.lit(f"{step.name}: no row for "), keys)
-    if step.on_miss != "hold":
-        return [*found, (missed, F.lit(_ROUTES[step.on_miss]), reason)]
-    found.append((missed & ~_given_up(), F.lit(f"{HELD}:{step.name}"), reason))
-    if step.then == "redirect":
-        found.append((missed, F.lit(UNMATCHED), reason))
+    keys = [F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL")) for name in step.keys]
+    reason = F.concat(F.lit(f"{step.name}: no row for "), F.concat_ws(", ", *keys))
+    if step.on_miss == "hold":
+        found.append((f"{missed} AND NOT {_GIVEN_UP}", f"{names.HELD}:{step.name}", reason))
+    if step.on_miss != "hold" or step.then == "redirect":
+        found.append((missed, _ROUTES[step.on_miss], reason))
     return found
-
-
-def _given_up() -> Column:
-    """Of a row that was held: it waited in vain."""
-    from pyspark.sql import functions as F
-
-    return F.coalesce(F.col(EXPIRED), F.lit(False))

@@ -15,6 +15,7 @@ from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import COPIES, read_granted
+from semistream.pipeline.staging import FACT
 from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
@@ -65,7 +66,7 @@ def resolve(
         members.make(paths, budget)
         made.append(members)
         versions |= {one.table: dimension.store.version for one in layout.dimensions if one.store == step.store}
-    facts = schemas.tables[layout.table]
+    facts = schemas.tables[FACT]
     finished = []
     for table in read_granted(paths, budget):
         for members in made:

@@ -15,7 +15,8 @@ from semistream.pipeline.dimensions import Mirrored
 from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.relief import Relief
-from semistream.pipeline.routes import beyond, mark_bad, mark_shed, mark_unfit
+from semistream.pipeline.routes import beyond, leave, leave_by, mark_bad
+from semistream.pipeline.staging import FACT
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.spark.frames import quoted
@@ -24,17 +25,9 @@ from semistream.warehouse.contract import Limits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-QUARANTINE = pa.schema(
-    {
-        "record": pa.string(),
-        "source": pa.string(),
-        "reason": pa.string(),
-        "batch": pa.int64(),
-        "time": pa.timestamp("us", tz="UTC"),
-    }
-)
-_WHEN = {"_batch": pa.int64(), "_time": pa.timestamp("us", tz="UTC")}
-_WHY = {"_reason": pa.string(), **_WHEN}
+_TIME = pa.timestamp("us", tz="UTC")
+_BAD = [*((name, pa.string()) for name in ("record", "source", "reason")), ("batch", pa.int64()), ("time", _TIME)]
+_WHEN = [("_batch", pa.int64()), ("_time", _TIME)]
 
 
 @dataclass(frozen=True)
@@ -60,33 +53,16 @@ class Layout:
 
     @property
     def lookups(self) -> list[Lookup]:
-        """The lookups, in their order."""
         return [one for _, one in self.numbered]
-
-    @property
-    def holds(self) -> bool:
-        """May rows have to wait?"""
-        return any(one.on_miss == "hold" for one in self.lookups)
 
     @property
     def redirects(self) -> bool:
         """May rows go into the table of unmatched rows?"""
         return any(one.redirects for one in self.lookups)
 
-    @property
-    def unmatched_table(self) -> str:
-        """Rows that a lookup redirected."""
-        return f"{self.table}_unmatched"
-
-    @property
-    def shed_table(self) -> str:
-        """Rows that were too many."""
-        return f"{self.table}_shed"
-
-    @property
-    def quarantine_table(self) -> str:
-        """Records that could not be read or must not be loaded."""
-        return f"{self.table}_quarantine"
+    def table_of(self, route: str) -> str:
+        """The warehouse's table for the rows of a route: that of facts, or one beside it that the route names."""
+        return self.table if route == FACT else f"{self.table}_{route}"
 
     @property
     def weight(self) -> str | None:
@@ -96,13 +72,13 @@ class Layout:
     @property
     def carried(self) -> list[str]:
         """What is kept of a row that will go through the steps again: the source's columns, and its weight."""
-        return [*self.original, *([self.weight] if self.weight is not None else [])]
+        return self.original if self.weight is None else [*self.original, self.weight]
 
     def prepare_rows(
         self, frame: DataFrame, versions: dict[str, int], share: float, seeds: tuple[int, ...], again: str
     ) -> DataFrame:
         """The source's rows, with what is known of rows that were held, and a mark on those that are too many."""
-        if self.holds:
+        if any(one.on_miss == "hold" for one in self.lookups):
             since, expired = f"CAST(NULL AS DOUBLE) AS {names.SINCE}", f"CAST(NULL AS BOOLEAN) AS {names.EXPIRED}"
             frame = frame.selectExpr("*", since, expired)
         if self.relief is not None:
@@ -118,9 +94,13 @@ class Layout:
             frame = frame.withColumn(names.IDENTITY, F.monotonically_increasing_id())
         if self.weight is not None:  # rows that were held before there were weights have none
             frame = frame.withColumn(self.weight, F.coalesce(F.col(quoted(self.weight)), F.lit(1.0)))
-        kept = self._kept(taken)
+        # Columns that some table of the warehouse gets, those of members that are made among them.
+        aside = self.original if self.redirects or self.relief is not None else []
+        kept = {*taken, *aside, *(name for one in self.lookups if one.on_miss == "infer" for name in one.keys)}
         unfit = beyond(frame.schema, [name for name in self.original if name in kept], self.limits)
-        frame = mark_shed(mark_bad(frame, self.original, self.required, unfit))
+        frame = mark_bad(frame, self.original, self.required, unfit)
+        if names.TOO_MANY in frame.columns:
+            frame = leave(frame, names.TOO_MANY, names.SHED)
         side_by_side: list[PlacedLookup] = []
         for number, step in enumerate(self.steps):
             for one in step.lookups:
@@ -131,20 +111,15 @@ class Layout:
                 side_by_side = []
                 frame = step.apply(frame, self, masters)
         frame = look_up(frame, side_by_side, self.tasks)
-        return mark_unfit(frame, beyond(frame.schema, kept - set(self.original), self.limits))
-
-    def _kept(self, taken: Iterable[str]) -> set[str]:
-        """Columns that some table of the warehouse gets, those of members that are made among them."""
-        aside = self.original if self.redirects or self.relief is not None else []
-        members = [name for one in self.lookups if one.on_miss == "infer" for name in one.keys]
-        return {*taken, *aside, *members}
+        unfit = beyond(frame.schema, kept - set(self.original), self.limits)
+        return leave_by(frame, [(when, names.QUARANTINE, why) for when, why in unfit])
 
 
 @dataclass(frozen=True)
 class Schemas:
     """What only Spark knows of a pipeline: the columns and types that its steps give."""
 
-    tables: dict[str, pa.Schema]  # all that batches write, the table of facts first
+    tables: dict[str, pa.Schema]  # all that batches write, by the route of their rows; that of facts is the first
     taken: dict[str, str]  # column of the table of facts: column of the frame
     hidden: dict[str, pa.DataType]  # types of the columns beside a row, and of those that are carried
 
@@ -171,12 +146,12 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     facts = stored_schema(pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]))
     originals = stored_schema(pa.schema([pa.field(name, kinds[name]) for name in layout.original]))
     carried = [*originals, *([pa.field(layout.weight, pa.float64())] if layout.weight is not None else [])]
-    tables = {layout.table: facts}
+    tables = {FACT: facts}
     if layout.redirects:
-        tables[layout.unmatched_table] = pa.schema([*carried, *_WHY.items()])
+        tables[names.UNMATCHED] = pa.schema([*carried, ("_reason", pa.string()), *_WHEN])
     if layout.relief is not None:
-        tables[layout.shed_table] = pa.schema([*originals, *_WHEN.items()])
-    tables[layout.quarantine_table] = QUARANTINE
+        tables[names.SHED] = pa.schema([*originals, *_WHEN])
+    tables[names.QUARANTINE] = pa.schema(_BAD)
     hidden = {name: kinds[name] for name in frame.columns if name.startswith(names.PREFIX)}
     return Schemas(tables, taken, hidden | {item.name: item.type for item in carried})
 

@@ -8,7 +8,7 @@
     side/000000003.json   the same for work outside of Spark's batches: rows sent again, held ones released at rest
     held/, staging/       rows that wait for their master row; files of batches that are not decided yet
     former/               pins and decisions of queries that were replaced; the last one still tells what is held
-    withdrawn/            decisions that could not be carried out and were taken back (`pipeline.undo`)
+    withdrawn/            decisions that could not be carried out and were taken back (`Ledger.undo`)
 
 Files of the state are named relative to it, so that it can be moved, and used from any working directory.
 
@@ -25,13 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from semistream.durable import create_once, read_once, rewrite, sync_directory
-from semistream.errors import ArgumentError, StateError, local_path
+from semistream.errors import ArgumentError, StateError
 from semistream.failpoints import reach
 from semistream.pipeline.decision import Decision, Read
 from semistream.pipeline.identity import claim
 from semistream.warehouse import ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.warehouse.contract import Warehouse
 from semistream.warehouse.marks import digits_of
 
+BATCHES, SIDE = "batches", "side"  # what is decided on: Spark's batches, and work beside them
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 
 
@@ -49,7 +51,7 @@ class Ledger:
     def open(self) -> None:
         """Make the directory and take its lock, for as long as this process lives or until `close`."""
         try:
-            for part in ("", "pins", "batches", "side", "held", "staging"):
+            for part in ("", "pins", BATCHES, SIDE, "held", "staging"):
                 (self.root / part).mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -105,7 +107,7 @@ class Ledger:
     def check_owner(self, query: str, *, replaces: str | None = None) -> None:
         """Refuse a query that is not the owner, unless it may take its place."""
         former = self.owner
-        if former in (None, query) or self.last("batches") is None:
+        if former in (None, query) or self.last(BATCHES) is None:
             return
         assert former is not None
         if replaces is None or not former.replace("-", "").startswith(digits_of(replaces)):
@@ -133,7 +135,7 @@ class Ledger:
         """
         aside = self.root / "former" / former
         aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for part in ("batches", "side", "pins"):
+        for part in (BATCHES, SIDE, "pins"):
             if (self.root / part).exists() and not (aside / part).exists():
                 (self.root / part).rename(aside / part)
             (self.root / part).mkdir(exist_ok=True, mode=0o700)
@@ -146,14 +148,11 @@ class Ledger:
 
         Only Spark's batches come again under their number; other work is begun anew with what is there then.
         """
-        if kind != "batches":
+        if kind != BATCHES:
             return masters
         path = self.pin_path(number)
         versions = {name: one.number for name, one in masters.items()}
-        create_once(path, {"versions": versions, "stores": {name: one.store for name, one in masters.items()}})
-        found = self._read(path)
-        assert found is not None
-        self._forget(path.parent)
+        found = self._first(path, {"versions": versions, "stores": {name: one.store for name, one in masters.items()}})
         missing = sorted(set(versions) - set(found["versions"]))
         if missing:
             raise StateError(
@@ -167,17 +166,13 @@ class Ledger:
 
     def unpin(self, kind: str, number: int) -> None:
         """Let a batch of which nothing was written read the newest versions when it is tried again."""
-        if kind == "batches":
+        if kind == BATCHES:
             self.pin_path(number).unlink(missing_ok=True)
 
     def check_input(self, number: int, said: str) -> None:
         """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
         path = self.root / "pins" / f"input{number:09d}.json"
-        create_once(path, {"input": said})
-        found = self._read(path)
-        assert found is not None
-        self._forget(path.parent, "input*.json")
-        if found["input"] != said:
+        if self._first(path, {"input": said}, "input*.json")["input"] != said:
             raise StateError(
                 f"batch {number} of {self.name!r} reads other input than when it was first begun; was an older copy of "
                 "the checkpoint put back? Its rows would be taken for loaded. Restore the newest checkpoint, or start "
@@ -188,16 +183,13 @@ class Ledger:
         """Write the decision; another driver that was first makes this one stop."""
         path = self._path(kind, number)
         reach("before_decision")
-        body = {"decision": decision.to_json(), "writer": os.getpid()}
-        create_once(path, body)
-        found = self._read(path)
-        if found is None or found["decision"] != json.loads(json.dumps(body["decision"])):
+        mine = json.loads(json.dumps(decision.to_json()))
+        if self._first(path, {"decision": mine, "writer": os.getpid()}).get("decision") != mine:
             raise StaleWriterError(
                 f"{path} was written by another driver while batch {number} was on its way, so this one wrote nothing. "
                 "Stop one of the two; a restart goes on where the ledger is"
             )
         self._decided[kind] = number
-        self._forget(path.parent)
         reach("after_decision")
 
     def withdraw(self, kind: str, number: int) -> Path:
@@ -214,6 +206,38 @@ class Ledger:
         self._decided.pop(kind, None)
         return target
 
+    def undo(self, warehouse: Warehouse, checkpoint: Path, batch: int | None) -> Decision:
+        """Withdraw the decision that was made last, or say why it must stay: the way out when it cannot be carried out.
+
+        All that a decision needs is looked at before it is written; but a file may be lost afterwards, or a table
+        changed by hand, and then the same error would come at every start. What nobody has seen may be computed again.
+        Its rows come again: those of Spark's batch with its replay, held ones from the files of the decision before it,
+        which are kept until this one is carried out, and rows that were sent again from the table in which they still
+        are. Members that were made for it stay, and get the same keys.
+        """
+        latest = self.latest()
+        if not latest:
+            raise StateError(f"{self.root} has decided nothing, so there is nothing to take back")
+        last = latest[-1]
+        number = last.writes.batch
+        kind = BATCHES if self.decided(BATCHES, number) == last else SIDE
+        if batch not in (None, number):
+            raise ArgumentError(
+                f"batch={batch} is not the one decided last, which is {number}; only that can be taken back"
+            )
+        if kind == BATCHES and (checkpoint / "commits" / str(number)).exists():
+            raise StateError(
+                f"batch {number} of {self.name!r} is done, and Spark will not bring its rows again: taking it back "
+                "would lose them. If a table was dropped or set back, restore it"
+            )
+        if seen := warehouse.visible(last.writes):
+            raise StateError(
+                f"batch {number} of {self.name!r} is in {', '.join(seen)} of {warehouse.describe()} already: taking it "
+                "back would load its rows twice. Start the pipeline, which carries out the rest"
+            )
+        self.withdraw(kind, number)
+        return last
+
     def decided(self, kind: str, number: int) -> Decision | None:
         """The decision on a batch, if there is one."""
         return self._decision(self._path(kind, number))
@@ -229,7 +253,7 @@ class Ledger:
 
     def last(self, kind: str) -> int | None:
         """The number decided last."""
-        files = self._files(kind)
+        files = _numbered(self.root / kind)
         return int(files[-1].stem) if files else None
 
     def newest(self) -> Decision | None:
@@ -239,7 +263,7 @@ class Ledger:
             return mine[-1]
         files = [
             found[-1]
-            for part in ("batches", "side")
+            for part in (BATCHES, SIDE)
             for directory in sorted((self.root / "former").glob(f"*/{part}"))
             if (found := _numbered(directory))
         ]
@@ -248,17 +272,17 @@ class Ledger:
 
     def latest(self) -> list[Decision]:
         """The last decision of each kind, in the order in which they were made: what a crash may have cut short."""
-        found = [self.decided(kind, number) for kind in ("batches", "side") if (number := self.last(kind)) is not None]
+        found = [self.decided(kind, number) for kind in (BATCHES, SIDE) if (number := self.last(kind)) is not None]
         return sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
     def before(self, number: int, most: int) -> list[Decision]:
         """The decisions on the batches before one, the newest first; at most so many."""
-        found = (self.decided("batches", one) for one in range(number - 1, max(-1, number - 1 - most), -1))
+        found = (self.decided(BATCHES, one) for one in range(number - 1, max(-1, number - 1 - most), -1))
         return [one for one in found if one is not None]
 
     def next_side(self) -> int:
         """The number of the next work outside of Spark's batches."""
-        last = self.last("side")
+        last = self.last(SIDE)
         return 0 if last is None else last + 1
 
     def check_not_moved(self, kind: str, number: int) -> None:
@@ -296,12 +320,12 @@ class Ledger:
         """Where the pin of a batch is; whoever deletes it lets the batch read what is there."""
         return self.root / "pins" / f"{number:09d}.json"
 
-    def _files(self, kind: str) -> list[Path]:
-        return _numbered(self.root / kind)
-
-    def _forget(self, directory: Path, names: str = "[0-9]*.json") -> None:
-        for path in sorted(directory.glob(names))[:-KEPT]:
-            path.unlink(missing_ok=True)
+    def _first(self, path: Path, content: dict[str, Any], alike: str = "[0-9]*.json") -> dict[str, Any]:
+        """What a file holds that is written once, by whoever is first; the oldest of those ``alike`` are forgotten."""
+        create_once(path, content)
+        for old in sorted(path.parent.glob(alike))[:-KEPT]:
+            old.unlink(missing_ok=True)
+        return self._read(path) or {}
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         return read_once(path, (), "start it anew, after you have looked at what the warehouse holds")
@@ -309,10 +333,3 @@ class Ledger:
 
 def _numbered(directory: Path) -> list[Path]:
     return sorted(directory.glob("[0-9]" * 9 + ".json"))
-
-
-def check_state(path: Path) -> None:
-    """Refuse a state directory that cannot be one."""
-    local_path("state", path)
-    if path.exists() and not path.is_dir():
-        raise ArgumentError(f"state={str(path)!r} is a file; give a directory")

@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError, StateError, local_path
-from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.decision import Decision
-from semistream.pipeline.ledger import Ledger, check_state
+from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.memory import Memory, divide
 from semistream.pipeline.order import arrange
 from semistream.pipeline.relief import MOST_SECONDS, Relief
-from semistream.pipeline.running import OnDecision, Running, set_up
+from semistream.pipeline.running import OnDecision, Running
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import check_steps
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.spec import seconds_of
-from semistream.pipeline.undo import undo
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
@@ -91,7 +89,8 @@ class Pipeline:
         self.sink = sink
         self.table = table
         self.state = local_path("state", state).absolute()
-        check_state(self.state)
+        if self.state.exists() and not self.state.is_dir():
+            raise ArgumentError(f"state={str(self.state)!r} is a file; give a directory")
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
         self.required = tuple(required)
@@ -151,12 +150,10 @@ class Pipeline:
     def _check_tables(self) -> None:
         """Every table has a name of its own that the warehouse can keep; upper and lower case are the same to many."""
         known: dict[str, str] = {}
-        tables = [(self.table, "the table of facts")]
-        tables += [
-            (f"{self.table}_{part}", f"the table of {part} rows") for part in ("unmatched", "shed", "quarantine")
-        ]
-        tables += [(name, f"the table of dimension {store}") for name, store in self.mirrored().items()]
-        for table, what in tables:
+        beside = ((f"{self.table}_{part}", f"{part} rows") for part in ("unmatched", "shed", "quarantine"))
+        dimensions = ((name, f"dimension {store}") for name, store in self.mirrored().items())
+        for table, rows in ((self.table, "facts"), *beside, *dimensions):
+            what = f"the table of {rows}"
             self.sink.check_table(table)
             other = known.setdefault(table.casefold(), what)
             if other != what:
@@ -202,18 +199,13 @@ class Pipeline:
         told: OnDecision | None = None,
     ) -> Running:
         """Start the stream; returns at once. ``once`` loads what is there and ends."""
-        self.validate()
-        ledger = Ledger(self.state, self.name)
-        ledger.open()
+        running = self._recovered(spark, once=once, replaces=replaces, told=told)
         try:
-            self._check_checkpoint(ledger, replaces)
-            running = set_up(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
-            running.recover()
             running.start()
-            return running
         except BaseException:
-            ledger.close()
+            running.stop()
             raise
+        return running
 
     def run(
         self,
@@ -245,30 +237,42 @@ class Pipeline:
         Its rows come again, from where they came: Spark's next run, the held rows, or the table they wait in.
         ``batch`` is the number that the decision must have.
         """
-        with self._ledger() as ledger:
-            return undo(ledger, self.sink, self.checkpoint, batch)
+        ledger = Ledger(self.state, self.name)
+        ledger.open()
+        with closing(ledger):
+            return ledger.undo(self.sink, self.checkpoint, batch)
 
-    @contextmanager
-    def _ledger(self) -> Iterator[Ledger]:
+    def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
+        if not self._has_checkpoint:
+            raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
+        running = self._recovered(spark, once=True)
+        try:
+            return work(running)
+        finally:
+            running.stop()
+
+    def _recovered(
+        self, spark: SparkSession | None, *, once: bool, replaces: str | None = None, told: OnDecision | None = None
+    ) -> Running:
+        """At work, with what was decided before carried out, and no stream yet."""
+        self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()
         try:
-            yield ledger
-        finally:
-            ledger.close()
-
-    def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
-        self.validate()
-        with self._ledger() as ledger:
-            if not (self.checkpoint / "metadata").exists():
-                raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
-            self._check_checkpoint(ledger, None)
-            running = set_up(self, ledger, spark or self._session(), once=True)
+            self._check_checkpoint(ledger, replaces)
+            running = Running(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
             running.recover()
-            return work(running)
+        except BaseException:
+            ledger.close()
+            raise
+        return running
+
+    @property
+    def _has_checkpoint(self) -> bool:
+        return (self.checkpoint / "metadata").exists()
 
     def _check_checkpoint(self, ledger: Ledger, replaces: str | None) -> None:
-        if (self.checkpoint / "metadata").exists():
+        if self._has_checkpoint:
             ledger.check_owner(query_of(self.checkpoint), replaces=replaces)
         elif ledger.last(BATCHES) is not None and replaces is None:
             raise ForeignCheckpointError(

@@ -9,12 +9,12 @@ them, so tasks look for them before anything is decided, and their rows go to qu
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from semistream.pipeline import columns as names
-from semistream.pipeline.columns import BROKEN, QUARANTINE, REASON, ROUTE, SHED, TOO_MANY
+from semistream.pipeline.columns import BROKEN, QUARANTINE, REASON, ROUTE
 from semistream.pipeline.staging import FACT, UNRESOLVED, Route, Stage
 from semistream.spark.frames import quoted
 from semistream.warehouse.contract import Limits
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from semistream.pipeline.layout import Layout, Schemas
     from semistream.warehouse.contract import Warehouse
 
-MOST_FIELD_BYTES = 1 << 20
+_MOST_FIELD_BYTES = 1 << 20
 _SHOWN = 1000  # letters that are kept of a longer field
 _REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
-
 _NUL = "CAST(X'00' AS STRING)"  # a literal in SQL cannot hold one
 
-Departure = tuple["Column", "Column", "Column"]  # who leaves, by which route, and why
+Departure = tuple["Column | str", str, "Column | str | None"]  # who leaves (a column or SQL), by which route, and why
 
 
 def mark_bad(
-    frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]] = ()
+    frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]]
 ) -> DataFrame:
     """The source's rows with their routes: bad records are out of the way from the start, and so is what is ``unfit``.
 
@@ -51,13 +50,13 @@ def mark_bad(
     cut: dict[str, str] = {}
     if BROKEN in frame.columns:
         bad.append((f"{BROKEN} IS NOT NULL", "the record cannot be read as it is declared"))
-        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {MOST_FIELD_BYTES}))"
+        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {_MOST_FIELD_BYTES}))"
     for item in frame.schema:
         if item.name not in columns or not isinstance(item.dataType, StringType | BinaryType):
             continue
         name, text = quoted(item.name), isinstance(item.dataType, StringType)
-        long = f"octet_length({name}) > {MOST_FIELD_BYTES}"
-        bad.append((long, f"{item.name} is longer than {MOST_FIELD_BYTES:,} bytes"))
+        long = f"octet_length({name}) > {_MOST_FIELD_BYTES}"
+        bad.append((long, f"{item.name} is longer than {_MOST_FIELD_BYTES:,} bytes"))
         if text:
             foreign = f"NOT is_valid_utf8({name}) OR contains({name}, '{_REPLACEMENT}')"
             bad.append((foreign, f"{item.name} is not UTF-8"))
@@ -75,27 +74,9 @@ def mark_bad(
     return frame.withColumn(REASON, reason).withColumns({**changed, ROUTE: route})
 
 
-def mark_shed(frame: DataFrame) -> DataFrame:
-    """Rows that are too many leave, where a batch has such."""
-    from pyspark.sql import functions as F
-
-    if TOO_MANY not in frame.columns:
-        return frame
-    return leave(frame, F.coalesce(F.col(TOO_MANY), F.lit(False)), SHED, F.lit(None).cast("string"))
-
-
-def mark_unfit(frame: DataFrame, unfit: Sequence[tuple[str, str]]) -> DataFrame:
-    """Rows whose computed or looked up values the warehouse cannot keep leave."""
-    from pyspark.sql import functions as F
-
-    return leave_by(frame, [(F.expr(when), F.lit(QUARANTINE), F.lit(why)) for when, why in unfit])
-
-
-def leave(frame: DataFrame, when: Column, route: str, reason: Column) -> DataFrame:
-    """Rows still on their way for which ``when`` holds get a route and a reason."""
-    from pyspark.sql import functions as F
-
-    return leave_by(frame, [(when, F.lit(route), reason)])
+def leave(frame: DataFrame, when: Column | str, route: str, reason: Column | str | None = None) -> DataFrame:
+    """Rows still on their way for which ``when``, a column or SQL, holds get a route and a reason."""
+    return leave_by(frame, [(when, route, reason)])
 
 
 def leave_by(frame: DataFrame, departures: Sequence[Departure]) -> DataFrame:
@@ -107,7 +88,8 @@ def leave_by(frame: DataFrame, departures: Sequence[Departure]) -> DataFrame:
     out = F.col(ROUTE).isNotNull()
     route, why = F.when(out, F.col(ROUTE)), F.when(out, F.col(REASON))
     for when, where, reason in departures:
-        route, why = route.when(when, where), why.when(when, reason)
+        leaves = F.expr(when) if isinstance(when, str) else when
+        route, why = route.when(leaves, F.lit(where)), why.when(leaves, F.lit(reason))
     return frame.withColumns({ROUTE: route, REASON: why})
 
 
@@ -116,20 +98,18 @@ def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list
     from pyspark.sql import types
 
     found: list[tuple[str, str]] = []
-    literals: dict[type[types.DataType], str] = {
-        types.TimestampType: "TIMESTAMP_LTZ",
-        types.TimestampNTZType: "TIMESTAMP_NTZ",
-        types.DateType: "DATE",
+    literals: dict[type[types.DataType], tuple[str, str, str]] = {  # with the first and the last moment of a day
+        types.TimestampType: ("TIMESTAMP_LTZ", " 00:00:00Z", " 23:59:59.999999Z"),
+        types.TimestampNTZType: ("TIMESTAMP_NTZ", " 00:00:00", " 23:59:59.999999"),
+        types.DateType: ("DATE", "", ""),
     }
     for item in schema:
-        column = quoted(item.name)
         if item.name not in columns:
             continue
-        if type(item.dataType) in literals and limits.years is not None:
-            kind, (first, last) = literals[type(item.dataType)], limits.years
-            ends = ("", "") if kind == "DATE" else (" 00:00:00", " 23:59:59.999999")
-            zone = "Z" if kind == "TIMESTAMP_LTZ" else ""
-            least, most = f"{kind}'{first:04d}-01-01{ends[0]}{zone}'", f"{kind}'{last:04d}-12-31{ends[1]}{zone}'"
+        column = quoted(item.name)
+        if limits.years is not None and (literal := literals.get(type(item.dataType))):
+            (kind, begins, ends), (first, last) = literal, limits.years
+            least, most = f"{kind}'{first:04d}-01-01{begins}'", f"{kind}'{last:04d}-12-31{ends}'"
             reason = f"{item.name} is outside of the years {first} to {last}, which the warehouse keeps"
             found.append((f"{column} < {least} OR {column} > {most}", reason))
         if isinstance(item.dataType, types.StringType) and not limits.nul:
@@ -141,7 +121,7 @@ def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list
     return found
 
 
-def as_text(expression: str, limits: Limits) -> str:
+def _as_text(expression: str, limits: Limits) -> str:
     """A text about a bad record, in a form that the warehouse keeps."""
     return expression if limits.nul else f"replace({expression}, {_NUL}, '\\\\u0000')"
 
@@ -152,32 +132,32 @@ def make_stage(
     """For one batch; files that no table gets go into ``staging``."""
     now = int(started * 1_000_000)
     stamped = {"_batch": batch.number, "_time": now}
-    columns: dict[str, tuple[str, tuple[str, ...], dict[str, int | None]]] = {
-        layout.table: (FACT, tuple(schemas.taken.values()), {}),
-        layout.unmatched_table: (names.UNMATCHED, (*layout.carried, names.REASON, *stamped), {**stamped}),
-        layout.shed_table: (names.SHED, (*layout.original, *stamped), {**stamped}),
-        layout.quarantine_table: (
-            names.QUARANTINE,
-            (names.RECORD, names.SOURCE, names.REASON, "batch", "time"),
+    facts = tuple(schemas.taken.values())
+    columns: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+        FACT: (facts, {}),
+        names.UNMATCHED: ((*layout.carried, REASON, *stamped), stamped),
+        names.SHED: ((*layout.original, *stamped), stamped),
+        QUARANTINE: (
+            (names.RECORD, names.SOURCE, REASON, "batch", "time"),
             {"batch": batch.number, "time": now, names.SOURCE: None},
         ),
     }
     routes = []
-    for table, schema in schemas.tables.items():
-        route, taken, constants = columns[table]
-        routes.append(Route(route, taken, schema, str(warehouse.place(table)), constants))
+    for route, schema in schemas.tables.items():
+        taken, constants = columns[route]
+        routes.append(Route(route, taken, schema, str(warehouse.place(layout.table_of(route))), constants))
     unresolved = [(number, one) for number, one in layout.numbered if one.on_miss == "infer"]
     if unresolved:
         beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
         beside += [names.status_column(number) for number, _ in unresolved]
-        fields = [*schemas.tables[layout.table], *(pa.field(name, schemas.hidden[name]) for name in beside)]
-        routes.append(Route(UNRESOLVED, (*schemas.taken.values(), *beside), pa.schema(fields), staging))
+        fields = [*schemas.tables[FACT], *(pa.field(name, schemas.hidden[name]) for name in beside)]
+        routes.append(Route(UNRESOLVED, (*facts, *beside), pa.schema(fields), staging))
     for number, step in enumerate(layout.steps):
         routes += step.routes(number, layout, schemas, staging, started)
     return Stage(
         prefix=batch.prefix,
         routes=tuple(routes),
-        route=names.ROUTE,
+        route=ROUTE,
         statuses={one.name: names.status_column(number) for number, one in layout.numbered},
         unresolved=tuple(one.name for _, one in unresolved),
         identity=names.IDENTITY if many else None,
@@ -188,12 +168,12 @@ def make_stage(
 def choose_columns(frame: DataFrame, stage: Stage, layout: Layout) -> DataFrame:
     """Only the columns that some route writes cross to Python; what tells of a bad record only where there is one."""
     record = f"to_json(struct({', '.join(map(quoted, layout.original))}))"
-    if names.BROKEN in frame.columns:
-        record = f"coalesce({names.BROKEN}, {record})"
-    told = {names.RECORD: as_text(f"substring({record}, 1, {MOST_FIELD_BYTES})", layout.limits)}
+    if BROKEN in frame.columns:
+        record = f"coalesce({BROKEN}, {record})"
+    told = {names.RECORD: _as_text(f"substring({record}, 1, {_MOST_FIELD_BYTES})", layout.limits)}
     if names.SOURCE in frame.columns:
         told[names.SOURCE] = names.SOURCE
-    wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, names.REASON)]
-    wanted.append(f"{as_text(names.REASON, layout.limits)} AS {names.REASON}")
-    bad = f"{names.ROUTE} = '{names.QUARANTINE}'"
+    wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, REASON)]
+    wanted.append(f"{_as_text(REASON, layout.limits)} AS {REASON}")
+    bad = f"{ROUTE} = '{QUARANTINE}'"
     return frame.selectExpr(*wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()])

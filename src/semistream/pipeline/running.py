@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError
-from semistream.pipeline.batch import BATCHES, SIDE, Batches, BatchId
+from semistream.pipeline.batch import BatchId
+from semistream.pipeline.columns import SHED, UNMATCHED
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.inputs import check_drift, input_of
-from semistream.pipeline.ledger import Ledger
+from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
 from semistream.pipeline.masters import find_newest
 from semistream.pipeline.relief import RECENT, share_of
-from semistream.pipeline.setup import Incoming, make_batches, read_source
+from semistream.pipeline.setup import make_batches, read_source
 from semistream.pipeline.status import at_work
 from semistream.pipeline.stopping import stopped
 from semistream.spark.frames import quoted
@@ -42,22 +43,21 @@ class Running:
         self,
         pipeline: Pipeline,
         ledger: Ledger,
-        incoming: Incoming,
-        batches: Batches,
+        spark: SparkSession,
         *,
         once: bool,
         replaces: str | None = None,
         told: OnDecision | None = None,
     ) -> None:
-        """See `set_up`; nothing happens yet."""
+        """Read the source's columns, lay out the steps, make the tables: then it can be recovered and started."""
         self.pipeline = pipeline
         self.ledger = ledger
         self.once = once
         self.error: BaseException | None = None
         self.last: Decision | None = ledger.newest()
         self.query: StreamingQuery | None = None
-        self._incoming = incoming
-        self._batches = batches
+        self._frame, self._source = read_source(pipeline, spark)
+        self._batches = make_batches(pipeline, ledger, self._frame)
         self._on_decision = told or (lambda _: None)
         self._replaces = replaces
         self._lock = threading.Lock()
@@ -75,15 +75,11 @@ class Running:
         for kind in (BATCHES, SIDE):
             last = self.ledger.last(kind)
             following = BatchId(kind, 0 if last is None else last + 1, self._app(kind, query), query)
-            for table in self._batches.schemas.tables:
+            for table in map(self._batches.layout.table_of, self._batches.schemas.tables):
                 place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
                 for path in place.glob(f"{following.prefix}-*.parquet"):
                     if path.name not in used:
                         path.unlink(missing_ok=True)
-
-    @property
-    def _spark(self) -> SparkSession:
-        return self._incoming.frame.sparkSession
 
     def _app(self, kind: str, query: str) -> str:
         """The name of a stream in the warehouse: work beside Spark's batches has numbers of its own, for each query."""
@@ -93,7 +89,7 @@ class Running:
 
     def start(self) -> None:
         """Let the batches come."""
-        writer = self._incoming.frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
+        writer = self._frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", str(self.pipeline.checkpoint))
         if self.once:
             writer = writer.trigger(availableNow=True)
@@ -102,7 +98,6 @@ class Running:
         self.query = writer.start()
 
     def _one(self, batch: DataFrame, number: int) -> None:
-        """One batch of Spark's."""
         try:
             with self._lock:
                 if self._ending:
@@ -112,8 +107,8 @@ class Running:
                     self.ledger.owned_by(query, replaces=self._replaces)
                     self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
                 self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
-                if self._incoming.source is not None:
-                    check_drift(self._incoming.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                if self._source is not None:
+                    check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 batch_id = BatchId(BATCHES, number, self.pipeline.name, query)
                 with at_work(self.ledger.root, f"batch {number}"):
                     self.last = self._batches.run(batch, batch_id, share=self._share(number))
@@ -153,44 +148,42 @@ class Running:
             last, newest = latest[-1], find_newest(self._batches.layout.lookups, None)
             if not self._batches.held(last).due(newest, last.read, self.pipeline.clock()):
                 return None
-            done = self._side(self._spark.createDataFrame([], self._incoming.frame.schema))
+            done = self._side(self._frame.sparkSession.createDataFrame([], self._frame.schema))
         self._on_decision(done)
         return done
 
     def retry(self) -> Decision | None:
-        """See `Pipeline.retry`."""
         layout = self._batches.layout
         if not layout.redirects:
             raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
-        return self._again("retried", layout.unmatched_table, layout.carried)
+        return self._again("retried", UNMATCHED, layout.carried)
 
     def reconcile(self) -> Decision | None:
-        """See `Pipeline.reconcile`."""
         layout = self._batches.layout
         if layout.relief is None:
             raise ArgumentError(f"{self.pipeline.name!r} sheds no rows (it has no shed=), so there is nothing to load")
-        return self._again("reconciled", layout.shed_table, layout.original)
+        return self._again("reconciled", SHED, layout.original)
 
-    def _again(self, how: str, table: str, columns: list[str]) -> Decision | None:
-        """Send all rows of a table through the steps; those that must go there again take their place."""
+    def _again(self, how: str, route: str, columns: list[str]) -> Decision | None:
+        """Send all rows of a route's table through the steps; those that must go there again take their place."""
         with self._lock:  # from reading to writing: a batch in between may put more rows aside
-            rows = self._table(table, columns)
+            rows = self._rows(route, columns)
             if rows.isEmpty():
                 return None
             done = self._side(rows, again=how)
         self._on_decision(done)
         return done
 
-    def _table(self, table: str, columns: list[str]) -> DataFrame:
-        """A table of the warehouse: its files, which may be many, read by Spark, or what the database sends."""
-        sink = self.pipeline.sink
+    def _rows(self, route: str, columns: list[str]) -> DataFrame:
+        """A route's table: its files, which may be many, read by Spark, or what the database sends."""
+        sink, spark, table = self.pipeline.sink, self._frame.sparkSession, self._batches.layout.table_of(route)
         files = [str(sink.place(table) / name) for name in sorted(sink.files(table))]
         if files:
             from pyspark.sql.pandas.types import from_arrow_schema
 
-            schema = from_arrow_schema(self._batches.schemas.tables[table])
-            return self._spark.read.schema(schema).parquet(*files).select(*map(quoted, columns))
-        return self._spark.createDataFrame(sink.read(table).select(columns))
+            schema = from_arrow_schema(self._batches.schemas.tables[route])
+            return spark.read.schema(schema).parquet(*files).select(*map(quoted, columns))
+        return spark.createDataFrame(sink.read(table).select(columns))
 
     @property
     def is_active(self) -> bool:
@@ -220,18 +213,3 @@ class Running:
                 self.query.stop()
         finally:
             self.ledger.close()
-
-
-def set_up(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    spark: SparkSession,
-    *,
-    once: bool,
-    replaces: str | None = None,
-    told: OnDecision | None = None,
-) -> Running:
-    """Read the source's columns, lay out the steps and make the tables: then it can be recovered and started."""
-    incoming = read_source(pipeline, spark)
-    batches = make_batches(pipeline, ledger, incoming)
-    return Running(pipeline, ledger, incoming, batches, once=once, replaces=replaces, told=told)

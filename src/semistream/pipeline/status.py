@@ -12,9 +12,8 @@ from pathlib import Path
 
 from semistream.budget import format_bytes
 from semistream.errors import StateError
-from semistream.pipeline.batch import BATCHES
 from semistream.pipeline.decision import WENT, Decision
-from semistream.pipeline.ledger import Ledger
+from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.stores.paged.manifest import Manifest
 
 _RECENT = 10

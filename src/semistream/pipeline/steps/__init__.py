@@ -13,14 +13,7 @@ from semistream.errors import ArgumentError
 from semistream.pipeline.steps import assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.steps.contract import Known, Step
 
-_ALL = (
-    lookup.FORM,
-    assign_keys.FORM,
-    compute.FORM,
-    keep.FORM,
-    deduplicate.FORM,
-    select.FORM,
-)
+_ALL = (lookup.FORM, assign_keys.FORM, compute.FORM, keep.FORM, deduplicate.FORM, select.FORM)
 STEPS = {form.word: form for form in _ALL}
 
 

@@ -23,19 +23,16 @@ class Compute(Step):
     columns: dict[str, str]
 
     def check(self, known: Known) -> None:
-        """One column may use those before it."""
         for name, expression in self.columns.items():
             known.need_used(expression, name)
             known.add(name, None, name)
 
     def describe(self, memory: Memory) -> list[str]:
-        del memory
         return [f"compute {name} = {expression}" for name, expression in self.columns.items()]
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
         from pyspark.sql import functions as F
 
-        del layout, masters
         return frame.withColumns({name: F.expr(expression) for name, expression in self.columns.items()})
 
 

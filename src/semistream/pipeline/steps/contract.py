@@ -64,7 +64,6 @@ class Known:
         self.need(used, word)
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
-        """A new column."""
         if name.lower().startswith(PREFIX):
             raise self.error(word, f"{name!r}: names that begin with {PREFIX!r} are used by the pipeline")
         if name in self.types:
@@ -89,7 +88,6 @@ class Step(ABC):
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
         """The rows after it. None is taken out of the frame: one that goes elsewhere leaves by `routes.leave`."""
-        del layout, masters
         return frame
 
     @property
@@ -114,12 +112,10 @@ class Step(ABC):
 
     def claim(self, seen: SeenKeys | None) -> Claim | None:
         """What it needs memory for; ``seen`` are the keys that were loaded, None while nothing runs."""
-        del seen
         return None
 
     def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
         """Routes of its own for rows, into files in ``staging``, where it stands as the number-th."""
-        del number, layout, schemas, staging, started
         return []
 
 

@@ -55,7 +55,6 @@ class Deduplicate(Step):
         known.deduplicated = True
 
     def describe(self, memory: Memory) -> list[str]:
-        del memory
         return [f"deduplicate by {', '.join(self.key)}"]
 
     def claim(self, seen: SeenKeys | None) -> Claim | None:
@@ -69,13 +68,12 @@ class Deduplicate(Step):
 
         assert masters.seen is not None
         for name in self.key:
-            reason = F.lit(f"{name} is NULL, part of the business key")
-            frame = leave(frame, F.col(quoted(name)).isNull(), QUARANTINE, reason)
+            frame = leave(frame, f"{quoted(name)} IS NULL", QUARANTINE, f"{name} is NULL, part of the business key")
         others = [name for name in layout.original if name not in (*self.key, *self.order_by)]
-        order = [F.col(ROUTE).isNotNull(), *(F.col(quoted(name)) for name in (*self.order_by, *others))]
-        window = Window.partitionBy(*[F.col(quoted(name)) for name in self.key]).orderBy(*order)
+        window = Window.partitionBy(*map(quoted, self.key))
+        window = window.orderBy(F.col(ROUTE).isNotNull(), *map(quoted, (*self.order_by, *others)))
         frame = frame.withColumn(_FIRST, F.row_number().over(window) == 1)
-        frame = leave(frame, ~F.col(_FIRST), DUPLICATE, F.lit("again in the same batch")).drop(_FIRST)
+        frame = leave(frame, f"NOT {_FIRST}", DUPLICATE, "again in the same batch").drop(_FIRST)
         frame = enrich(
             frame,
             masters.seen,
@@ -87,11 +85,10 @@ class Deduplicate(Step):
             allow_empty=True,
             tasks_per_host=layout.tasks,
         )
-        return leave(frame, F.col(_FOUND) == "matched", DUPLICATE, F.lit("loaded before")).drop(_FOUND)
+        return leave(frame, f"{_FOUND} = 'matched'", DUPLICATE, "loaded before").drop(_FOUND)
 
     def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
         """The keys of rows that are loaded."""
-        del number, layout, started
         fields = [pa.field(name, schemas.hidden[name]) for name in self.key]
         return [Route(KEYS, self.key, pa.schema(fields), staging)]
 

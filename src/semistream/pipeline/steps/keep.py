@@ -28,16 +28,14 @@ class Keep(Step):
         known.need_used(self.condition, "keep")
 
     def describe(self, memory: Memory) -> list[str]:
-        del memory
         return [f"keep where {self.condition}"]
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
         """Rows for which the condition does not hold, or is NULL, are filtered."""
         from pyspark.sql import functions as F
 
-        del layout, masters
         holds = F.coalesce(F.expr(self.condition).cast("boolean"), F.lit(False))
-        return leave(frame, ~holds, FILTERED, F.lit(None).cast("string"))
+        return leave(frame, ~holds, FILTERED)
 
 
 def keep(condition: str) -> Keep:

@@ -68,7 +68,6 @@ class Lookup(PipelineLookupSpec, Step):
 
     def claim(self, seen: SeenKeys | None) -> Claim:
         """Its master; a dimension grows by the members that are made."""
-        del seen
         store = MasterStore.open(self.store)
         return Claim(self.name, store, self.columns, self.algorithm, self.memory, grows=self.on_miss == "infer")
 

@@ -26,7 +26,6 @@ class Select(Step):
             raise known.error("select", "select says what the table gets, so it must be the last step")
 
     def describe(self, memory: Memory) -> list[str]:
-        del memory
         renamed = (name if name == column else f"{name} = {column}" for name, column in self.columns.items())
         return [f"select {', '.join(renamed)}"]
 
