@@ -221,7 +221,7 @@ class Batches:
     def _check(self, batch: BatchId, counts: dict[str, int], staged: Staged) -> None:
         """What the user demanded of a batch; nothing of one that fails is written."""
         bad, rows = counts["quarantined"], counts["rows_in"]
-        if failed := staged.counts.get(names.FAILED, 0):
+        if failed := staged.counts[names.FAILED]:
             some = "; ".join(staged.samples.get(names.FAILED, []))
             raise UnmatchedRowError(
                 f"on_miss='fail': {failed:,} of {rows:,} rows of batch {batch.number} have no match "
@@ -301,13 +301,13 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
     rows = staged.counts
     counts = {
         **came,
-        "enriched": rows.get(FACT, 0),
-        "unmatched": sum(rows.get(route, 0) for route in (names.UNMATCHED, names.DROPPED, names.FAILED)),
+        "enriched": rows[FACT],
+        "unmatched": rows[names.UNMATCHED] + rows[names.DROPPED] + rows[names.FAILED],
         "held": sum(number for route, number in rows.items() if route.startswith(f"{names.HELD}:")),
-        "shed": rows.get(names.SHED, 0),
-        "quarantined": rows.get(names.QUARANTINE, 0),
-        "duplicates": rows.get(names.DUPLICATE, 0),
-        "filtered": rows.get(names.FILTERED, 0),
+        "shed": rows[names.SHED],
+        "quarantined": rows[names.QUARANTINE],
+        "duplicates": rows[names.DUPLICATE],
+        "filtered": rows[names.FILTERED],
     }
     if sum(counts[name] for name in CAME) != sum(counts[name] for name in WENT):
         raise AccountingError(

@@ -18,19 +18,12 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-GENERATORS = _names(
-    """
+GENERATORS = _names("""
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack variant_explode
     variant_explode_outer window session_window
-    """
-)
-WINDOWS = _names(
-    """
-    counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
-    """
-)
-AGGREGATES = _names(
-    """
+""")
+WINDOWS = _names("counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number")
+AGGREGATES = _names("""
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
     approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg
     bool_and bool_or collect_list collect_set collect_union corr count count_if count_min_sketch covar_pop
@@ -42,10 +35,10 @@ AGGREGATES = _names(
     theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum schema_of_variant_agg
     tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double
     tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance
-    """
-)
-CODE = frozenset(("reflect", "java_method", "try_reflect"))
-PARSERS = frozenset(("from_json", "from_csv", "from_xml", "from_avro"))  # NULLs for what they cannot read
+""")
+CODE = _names("reflect java_method try_reflect")
+# They give NULLs for what they cannot read, so they must be told what becomes of it.
+PARSERS = _names("from_json from_csv from_xml from_avro")
 _REFUSED = (
     (GENERATORS, "makes several rows of one, and every input row is counted once; split the records before the source"),
     (WINDOWS, "needs other rows, and an expression sees one"),
@@ -60,7 +53,8 @@ def columns_of(expression: str) -> list[str]:
     >>> columns_of("quantity * price")
     ['quantity', 'price']
     """
-    for name in _functions(expression):
+    functions = _functions(expression)
+    for name in functions:
         for names, reason in _REFUSED:
             if name in names:
                 raise ArgumentError(f"{expression!r}: {name} {reason}")
@@ -72,21 +66,15 @@ def columns_of(expression: str) -> list[str]:
     ):
         if tree.find(*kinds) is not None:
             raise ArgumentError(f"{expression!r}: {reason}")
-    _check_parsers(expression, tree)
+    parser = next((name for name in functions if name in PARSERS), None)
+    if parser and not any(text.name.lower() == "mode" for text in tree.find_all(sql.Literal)):
+        raise ArgumentError(
+            f"{expression!r}: {parser} gives NULLs for a record that it cannot read. Say that this may be, by "
+            "map('mode', 'PERMISSIVE') as its last argument, or let the run stop, by map('mode', 'FAILFAST')"
+        )
     lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
     used = (one.parts[0].name for one in tree.find_all(sql.Column))
     return list(dict.fromkeys(name for name in used if name not in lambdas))
-
-
-def _check_parsers(expression: str, tree: Any) -> None:
-    """A parser of records must be told what becomes of those that it cannot read."""
-    found = [name for name in _functions(expression) if name in PARSERS]
-    said = any(text.name.lower() == "mode" for text in tree.find_all(_sqlglot().expressions.Literal))
-    if found and not said:
-        raise ArgumentError(
-            f"{expression!r}: {found[0]} gives NULLs for a record that it cannot read. Say that this may be, by "
-            "map('mode', 'PERMISSIVE') as its last argument, or let the run stop, by map('mode', 'FAILFAST')"
-        )
 
 
 def _parsed(expression: str) -> Any:

@@ -38,14 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semistream.errors import (
-    PipelineFileError,
-    SemistreamError,
-    StepError,
-    is_address,
-    local_path,
-    meant,
-)
+from semistream.errors import PipelineFileError, SemistreamError, StepError, is_address, local_path, meant
 from semistream.pipeline.pipeline import Pipeline
 from semistream.pipeline.sources import Source, source
 from semistream.pipeline.steps import STEPS
@@ -53,20 +46,8 @@ from semistream.pipeline.steps.contract import Step
 from semistream.shedding import Shed
 from semistream.warehouse import WAREHOUSES, Warehouse
 
-_TOP = (
-    "name",
-    "state",
-    "memory",
-    "required",
-    "max_bad_rate",
-    "trigger",
-    "new_columns",
-    "source",
-    "step",
-    "sink",
-    "dimensions",
-    "shed",
-)
+_PLAIN = ("memory", "required", "max_bad_rate", "trigger", "new_columns")  # as `Pipeline` takes them
+_TOP = ("name", "state", *_PLAIN, "source", "step", "sink", "dimensions", "shed")
 _SHED = ("strategy", "max_rows_per_second", "seed", "weight_column")
 _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
@@ -113,7 +94,7 @@ class _Lines:
 
 def _parts(name: str) -> list[str]:
     """A dotted name of TOML in its parts."""
-    return [part.group(1) or part.group(2) or part.group(3) for part in _PART.finditer(name)]
+    return [double or single or bare for double, single, bare in _PART.findall(name)]
 
 
 def load(path: str | os.PathLike[str]) -> Pipeline:
@@ -134,20 +115,14 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
     steps = [_step(step, number, lines) for number, step in enumerate(body.get("step", []))]
     state = _beside(body["state"], lines, "state")
     table, sink = _sink(body["sink"], lines, state)
-    settings: dict[str, Any] = {
-        word: body[word]
-        for word in ("name", "memory", "required", "max_bad_rate", "trigger", "new_columns")
-        if word in body
-    }
-    dimensions = {
-        name: _beside(store, lines, "dimensions", "dimensions", name)
-        for name, store in body.get("dimensions", {}).items()
-    }
+    settings: dict[str, Any] = {word: body[word] for word in ("name", *_PLAIN) if word in body}
+    stores = body.get("dimensions", {}).items()
+    settings["dimensions"] = {name: _beside(store, lines, "dimensions", name) for name, store in stores}
     if "shed" in body:
         settings["shed"] = _shed(body["shed"], lines)
     read = _source(body["source"], lines)
     try:
-        made = Pipeline(read, steps, sink, table=table, state=state, dimensions=dimensions, **settings)
+        made = Pipeline(read, steps, sink, table=table, state=state, **settings)
         made.check()
     except StepError as error:
         word = error.word if error.word in body["step"][error.number] else next(iter(body["step"][error.number]))
@@ -170,12 +145,17 @@ def _named(error: Exception, words: Collection[str]) -> str:
     return max(found, key=lambda word: found[word], default="")
 
 
-def _beside(value: object, lines: _Lines, name: str, table: str = "", key: str = "") -> Path:
-    """A path as the file gives it: relative to the file, and never an address."""
+def _like(body: dict[str, Any], words: Collection[str]) -> str:
+    """Which of the words a setting of the body resembles."""
+    return next((like for word in body if (like := meant(word, words))), "")
+
+
+def _beside(value: object, lines: _Lines, name: str, key: str = "") -> Path:
+    """A path as the file gives it, of a setting or under a key in a table: relative to the file, never an address."""
     try:
         return lines.path.parent / local_path(name, value)
     except SemistreamError as error:
-        raise lines.error(table, 0, key or name, str(error)) from error
+        raise lines.error(name if key else "", 0, key or name, str(error)) from error
 
 
 def _source(body: dict[str, Any], lines: _Lines) -> Source:
@@ -187,49 +167,41 @@ def _source(body: dict[str, Any], lines: _Lines) -> Source:
             given["path"] = lines.path.parent / str(given["path"])
         return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
     except SemistreamError as error:
-        word = _named(error, tuple(body)) or "schema"
-        raise lines.error("source", 0, word, str(error)) from error
+        raise lines.error("source", 0, _named(error, body) or "schema", str(error)) from error
 
 
 def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
     kinds = [word for word in body if word in STEPS]
     if len(kinds) != 1:
-        said = f"a step is one of {', '.join(STEPS)}; this one " + (
-            f"is {' and '.join(kinds)}" if kinds else f"has {', '.join(body)}"
-        )
-        said += "" if kinds else next((like for like in (meant(word, STEPS) for word in body) if like), "")
-        raise lines.error("step", number, "", said)
+        said = f"is {' and '.join(kinds)}" if kinds else f"has {', '.join(body)}{_like(body, STEPS)}"
+        raise lines.error("step", number, "", f"a step is one of {', '.join(STEPS)}; this one {said}")
     kind, rest = kinds[0], dict(body)
-    value = rest.pop(kind)
-    form = STEPS[kind]
+    value, form = rest.pop(kind), STEPS[kind]
     _known(rest, form.settings, lines, "step", number, f"a {kind}")
     try:
         return form.read(value, lines.path.parent, **rest)
     except TypeError as error:
         raise lines.error("step", number, kind, f"{kind}: {str(error).replace(kind + '() ', '')}") from error
     except SemistreamError as error:
-        word = _named(error, form.settings) or kind
-        raise lines.error("step", number, word, str(error)) from error
+        raise lines.error("step", number, _named(error, form.settings) or kind, str(error)) from error
 
 
 def _shed(body: Any, lines: _Lines) -> Shed:
     if not isinstance(body, dict):
         raise lines.error("", 0, "shed", f'shed = {body!r} must be a table, such as {{ strategy = "topw" }}')
-    given = dict(body)
-    _known(given, _SHED, lines, "shed", 0, "shed")
-    if "strategy" not in given:
+    _known(body, _SHED, lines, "shed", 0, "shed")
+    if "strategy" not in body:
         raise lines.error("shed", 0, "", 'shed needs a strategy, such as strategy = "topw"')
     try:
-        return Shed(**given)
+        return Shed(**body)
     except SemistreamError as error:
-        word = _named(error, _SHED) or "strategy"
-        raise lines.error("shed", 0, word, str(error)) from error
+        raise lines.error("shed", 0, _named(error, _SHED) or "strategy", str(error)) from error
 
 
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
     kinds = [word for word in body if word in WAREHOUSES]
     if len(kinds) != 1:
-        like = next((like for like in (meant(word, WAREHOUSES) for word in body) if like), "")
+        like = _like(body, WAREHOUSES)
         said = f'the sink is one of {", ".join(WAREHOUSES)}, for example delta = "warehouse"{like}'
         raise lines.error("sink", 0, "", said)
     kind = kinds[0]

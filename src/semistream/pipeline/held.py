@@ -68,9 +68,8 @@ class Held:
         ``before`` are the versions in which the held rows were looked for last. Rows that began to wait after ``now``,
         by a clock that was ahead, begin to wait now.
         """
-        files: list[str] = []
         left: list[HeldFile] = []
-        rows = 0
+        out: list[StagedFile] = []
         crowded = self._crowded_out()
         budget = self._budget
         for segment in self.segments:
@@ -97,17 +96,13 @@ class Held:
             if leave or ahead:
                 again = read_granted([segment.path], budget, rows=segment.rows)
                 drafts = self._split(again, marks, old, now, directory)
-                if "released" in drafts:
-                    out = drafts["released"].finish()
-                    files.append(out.path)
-                    rows += out.rows
-                if "held" in drafts:
-                    left.append(new_held_file(segment.master, drafts["held"].finish()))
+                out += [draft.finish() for kind, draft in drafts.items() if kind == "released"]
+                left += [new_held_file(segment.master, one.finish()) for kind, one in drafts.items() if kind == "held"]
             else:
                 left.append(segment)
             budget.release("marks on held rows")
             budget.release("keys that changed")
-        return Released(tuple(files), rows, tuple(left))
+        return Released(tuple(file.path for file in out), sum(file.rows for file in out), tuple(left))
 
     def _split(
         self, pieces: Iterable[pa.Table], marks: Iterable[Bits], old: float, now: float, directory: Path
@@ -135,9 +130,7 @@ class Held:
             lookup = self._lookups.get(segment.master)
             if lookup is None or segment in crowded or segment.oldest < now - lookup.hold_seconds:
                 return True
-            if newest[segment.master] != before.get(segment.master):
-                return True
-        return False
+        return any(newest[one.master] != before.get(one.master) for one in self.segments)
 
     def _crowded_out(self) -> set[HeldFile]:
         """The oldest segments of a lookup whose rows take more room than they may."""

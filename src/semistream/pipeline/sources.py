@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, SchemaError, choose, is_address, local_path, meant
 from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
+from semistream.pipeline.stopping import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ FILES = ("parquet", "csv", "json")
 # Of other distributions, such as semistream-lab: {format: a function that makes it known to a session}.
 ADDED = {found.name: found for found in entry_points(group="semistream.sources")}
 FORMATS = (*FILES, "rate", "kafka", *ADDED)
+_TIME = pa.timestamp("us", tz="UTC")
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -36,7 +38,7 @@ _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp": _TIME,
     "timestamp_ntz": pa.timestamp("us"),
 }
 _OURS = ("mode", "columnnameofcorruptrecord", "badrecordspath")  # Spark does not tell upper from lower case
@@ -48,7 +50,7 @@ _KAFKA = pa.schema(
         "topic": pa.string(),
         "partition": pa.int32(),
         "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp": _TIME,
         "timestampType": pa.int32(),
     }
 )
@@ -69,9 +71,15 @@ class Source:
             return self.schema
         if self.format == "parquet":
             assert isinstance(self.path, Path)
-            return pq.read_schema(_first_file(self.path, "parquet"))
+            files = sorted(file for file in self.path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
+            if not files:
+                where = f"path={str(self.path)!r}"
+                raise ArgumentError(
+                    f"{where} holds no .parquet file yet, so its columns are not known; give schema= too"
+                )
+            return pq.read_schema(files[0])
         if self.format == "rate":
-            return pa.schema({"timestamp": pa.timestamp("us", tz="UTC"), "value": pa.int64()})
+            return pa.schema({"timestamp": _TIME, "value": pa.int64()})
         return _KAFKA if self.format == "kafka" else None
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -87,12 +95,18 @@ class Source:
             try:
                 return reader.load()
             except PySparkException as error:
-                raise ArgumentError(_cannot_load(self.format, error)) from error
+                needs = f"format={self.format!r} cannot be read"
+                if self.format == "kafka":
+                    needs = (
+                        "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in "
+                        "Spark's version (set spark.jars.packages)"
+                    )
+                raise ArgumentError(f"{needs}: {reason(str(error))}") from error
         columns = self.columns()
         assert columns is not None
         for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):  # whatever the session says: their rows would be lost
             reader = reader.option(name, self.options.get(name, "false"))
-        ddl = ", ".join(f"`{item.name}` {type_name(item.type)}" for item in columns)
+        ddl = ", ".join(f"`{item.name}` {_type_name(item.type)}" for item in columns)
         if self.format in ("csv", "json"):
             ddl += f", `{BROKEN}` string"
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", BROKEN)
@@ -103,7 +117,7 @@ class Source:
         except (PySparkException, Py4JJavaError) as error:
             if isinstance(self.path, Path):
                 raise
-            raise ArgumentError(f"path={self.path!r} cannot be read: {_first_line(error)}") from error
+            raise ArgumentError(f"path={self.path!r} cannot be read: {reason(str(error))}") from error
         return frame.select("*", F.col("_metadata.file_path").alias(SOURCE))
 
 
@@ -166,13 +180,13 @@ def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
     >>> declared_schema({"id": "bigint", "price": "decimal(10,2)"}).types
     [DataType(int64), Decimal128Type(decimal128(10, 2))]
     """
-    return pa.schema([pa.field(name, _arrow_type(name, kind)) for name, kind in columns.items()])
+    return pa.schema([(name, _arrow_type(name, kind)) for name, kind in columns.items()])
 
 
 def _arrow_type(name: str, kind: object) -> pa.DataType:
     text = str(kind).strip().lower()
     if found := _DECIMAL.fullmatch(text):
-        return pa.decimal128(int(found.group(1)), int(found.group(2)))
+        return pa.decimal128(*map(int, found.groups()))
     if text not in _TYPES:
         raise SchemaError(
             f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or "
@@ -181,7 +195,7 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
     return _TYPES[text]
 
 
-def type_name(kind: pa.DataType) -> str:
+def _type_name(kind: pa.DataType) -> str:
     """Spark's word for an Arrow type."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
@@ -200,28 +214,3 @@ def check_names(names: list[str]) -> None:
     for name in names:
         if name.lower().startswith(PREFIX):
             raise SchemaError(f"column {name!r}: names that begin with {PREFIX!r} are used by the pipeline; rename it")
-
-
-def _first_file(path: Path, ending: str) -> Path:
-    found = sorted(file for file in path.rglob(f"*.{ending}") if not file.name.startswith(("_", ".")))
-    if not found:
-        raise ArgumentError(
-            f"path={str(path)!r} holds no .{ending} file yet, so its columns are not known; give schema= too"
-        )
-    return found[0]
-
-
-def _first_line(error: Exception) -> str:
-    """What went wrong, without the stack: Py4J has it in the second line."""
-    lines = str(error).splitlines()
-    return next((line.lstrip(": ") for line in lines if not line.startswith("An error occurred")), "unknown")
-
-
-def _cannot_load(kind: str, error: Exception) -> str:
-    first = _first_line(error)
-    if kind == "kafka":
-        return (
-            "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's version "
-            f"(set spark.jars.packages): {first}"
-        )
-    return f"format={kind!r} cannot be read: {first}"

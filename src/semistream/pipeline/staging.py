@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,8 @@ from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
+_TEXT, _NUMBER = pa.string(), pa.int64()
+_LINE = pa.schema({"route": _TEXT, "path": _TEXT, "rows": _NUMBER, "bytes": _NUMBER, "about": _TEXT})  # as `SUMMARY`
 _COUNTS = "counts"  # the route of the line that counts
 _COSTS = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")  # of a lookup, as decisions say
 # A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
@@ -66,11 +69,7 @@ class Stage:
 
     def function(self, names: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """For `mapInArrow`, on columns of these names."""
-
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from _Task(self, names).run(batches)
-
-        return write
+        return lambda batches: _Task(self, names).run(batches)
 
 
 @dataclass
@@ -78,22 +77,21 @@ class Staged:
     """What the tasks wrote."""
 
     files: dict[str, list[StagedFile]]
-    counts: dict[str, int]  # input rows of each route
+    counts: Counter[str]  # input rows of each route
     lookups: dict[str, dict[str, int]]  # of each what matched and what did not, and what it cost
     samples: dict[str, list[str]]
 
     @staticmethod
     def of(lines: Iterable[Any], statuses: dict[str, str]) -> Staged:
         """From the lines that the job returned; ``statuses`` are the stage's."""
-        staged = Staged({}, {}, {}, {})
+        staged = Staged({}, Counter(), {}, {})
         reports: list[str] = []
         for line in lines:
             if line["route"] != _COUNTS:
                 staged.files.setdefault(line["route"], []).append(StagedFile(line["path"], line["rows"], line["bytes"]))
                 continue
             about = json.loads(line["about"])
-            for route, rows in about["counts"].items():
-                staged.counts[route] = staged.counts.get(route, 0) + rows
+            staged.counts.update(about["counts"])
             for name, seen in about["lookups"].items():
                 known = staged.lookups.setdefault(name, {"matched": 0, "unmatched": 0})
                 for word, rows in seen.items():
@@ -112,17 +110,15 @@ class Staged:
     def look(self) -> None:
         """Refuse files that the driver does not see as the tasks wrote them, before anything relies on them."""
         for file in (file for files in self.files.values() for file in files):
+            shared = "Nothing is decided. State and warehouse must be on a disk that all hosts share, at the same path"
             try:
                 size = Path(file.path).stat().st_size
             except OSError as error:
-                raise StateError(
-                    f"a task wrote {file.path}, and the driver cannot read it ({error.strerror}). Nothing is decided. "
-                    "State and warehouse must be on a disk that all hosts share, at the same path"
-                ) from error
+                said = f"a task wrote {file.path}, and the driver cannot read it ({error.strerror})"
+                raise StateError(f"{said}. {shared}") from error
             if size != file.bytes:
                 raise StateError(
-                    f"a task wrote {file.bytes:,} bytes to {file.path}, and the driver finds {size:,}. Nothing is "
-                    "decided. State and warehouse must be on a disk that all hosts share, at the same path"
+                    f"a task wrote {file.bytes:,} bytes to {file.path}, and the driver finds {size:,}. {shared}"
                 )
 
 
@@ -139,7 +135,7 @@ class _Task:
         self.suffix = f"{part:05d}-{uuid.uuid4().hex[:12]}"
         self.routes = {route.name: route for route in stage.routes}
         self.open: dict[str, ParquetDraft] = {}
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self.lookups = {name: {"matched": 0, "unmatched": 0} for name in stage.statuses}
         self.carriers = [name for name in stage.carriers if name in names]
         self.reports: set[str] = set()
@@ -147,7 +143,6 @@ class _Task:
         self.seen: dict[str, list[Any]] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all batches; then tell."""
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -158,18 +153,10 @@ class _Task:
                 draft.give_up()
             raise
         if self.stage.identity is not None:
-            self.counts = self._rows_of_routes()
-        about = {
-            "counts": self.counts,
-            "lookups": self.lookups,
-            "samples": self.samples,
-            "reports": sorted(self.reports),
-        }
+            self._count_once()
+        about = {"counts": self.counts, "lookups": self.lookups, "samples": self.samples, "reports": [*self.reports]}
         lines.append({"route": _COUNTS, "path": "", "rows": 0, "bytes": 0, "about": json.dumps(about)})
-        schema = pa.schema(
-            {"route": pa.string(), "path": pa.string(), "rows": pa.int64(), "bytes": pa.int64(), "about": pa.string()}
-        )
-        yield pa.RecordBatch.from_pylist(lines, schema)
+        yield pa.RecordBatch.from_pylist(lines, _LINE)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         stage = self.stage
@@ -201,20 +188,18 @@ class _Task:
             numbers = batch.column(self.stage.identity).filter(chosen)
             self.seen.setdefault(route, []).append(np.unique(numbers.to_numpy(zero_copy_only=False)))
         else:
-            self.counts[route] = self.counts.get(route, 0) + (pc.sum(chosen).as_py() or 0)
+            self.counts[route] += pc.sum(chosen).as_py() or 0
         if route != FACT and len(self.samples.get(route, [])) < 3 and REASON in batch.schema.names:
             some = batch.column(REASON).filter(chosen).slice(0, 3).to_pylist()
             self.samples.setdefault(route, []).extend(text for text in some if text is not None)
 
-    def _rows_of_routes(self) -> dict[str, int]:
+    def _count_once(self) -> None:
         """Input rows by their route; one whose copies went different ways counts once, for the first of `_FIRST`."""
-        counts: dict[str, int] = {}
         known = np.empty(0, np.int64)
         for route in sorted(self.seen, key=lambda name: _FIRST.index(name.partition(":")[0])):
             new = np.setdiff1d(np.concatenate(self.seen[route]), known)
-            counts[route] = len(new)
+            self.counts[route] = len(new)
             known = np.concatenate([known, new])
-        return counts
 
     def _write(self, name: str, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
