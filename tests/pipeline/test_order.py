@@ -19,8 +19,7 @@ from semistream import MasterStore
 from semistream.errors import MemoryBudgetError
 from semistream.pipeline import compute, keep, lookup
 from semistream.pipeline import memory as module
-from semistream.pipeline.memory import Allotment, Claim, divide
-from semistream.pipeline.order import arrange
+from semistream.pipeline.memory import Allotment, Claim, arrange, divide
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.pipeline.steps.spec import OnMiss

@@ -52,7 +52,6 @@ class BatchId:
 
     @property
     def label(self) -> str:
-        """For names of files."""
         return f"{'b' if self.kind == BATCHES else 's'}{self.number:09d}"
 
     @property
@@ -256,7 +255,6 @@ class Batches:
         )
 
     def _keep(self, path: str) -> str:
-        """Move a file out of the staging directory, into one that outlives the batch."""
         target = self.ledger.root / "held" / Path(path).name
         if Path(path) != target:
             Path(path).replace(target)

@@ -24,7 +24,6 @@ class Read(NamedTuple):
 
     @staticmethod
     def of(store: Manifest | MasterStore) -> Read:
-        """As it was opened."""
         manifest = store if isinstance(store, Manifest) else store.manifest
         return Read(manifest.store_id, manifest.version)
 
@@ -66,7 +65,6 @@ class Decision:
 
     @property
     def read(self) -> dict[str, Read]:
-        """What was read of each master."""
         return {name: Read(self.stores.get(name, ""), number) for name, number in self.masters.items()}
 
     def to_json(self) -> dict[str, Any]:

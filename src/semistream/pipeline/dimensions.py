@@ -35,7 +35,6 @@ class Mirrored:
 
     @property
     def newest(self) -> int:
-        """The newest version of its store."""
         return Manifest.load(self.store).version
 
 

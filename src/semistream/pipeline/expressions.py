@@ -89,7 +89,6 @@ def _parsed(expression: str) -> Any:
 
 
 def _functions(expression: str) -> list[str]:
-    """The names of the functions that are called, as they are written."""
     try:
         tokens = _sqlglot().tokenize(expression, read="spark")
     except _sqlglot().errors.SqlglotError as error:

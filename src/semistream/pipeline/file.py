@@ -93,7 +93,6 @@ class _Lines:
 
 
 def _parts(name: str) -> list[str]:
-    """A dotted name of TOML in its parts."""
     return [double or single or bare for double, single, bare in _PART.findall(name)]
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from semistream.budget import Budget
+from semistream.budget import Budget, parse_bytes
 from semistream.errors import StateError
 from semistream.lookup.run import make_join
 from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
@@ -87,17 +87,17 @@ class Held:
             budget.require("marks on held rows", segment.rows // 8)
             arrived = _Arrived(lookup, store, known, budget)
             marks: list[Bits] = []  # on those that leave, piece by piece
-            leave = ahead = False
+            changes = False
             for table in read_granted([segment.path], budget, rows=segment.rows):  # all columns: damage is found early
                 since = table.column(SINCE).to_numpy()
                 leaving = (since < old) | arrived.among(table)
-                leave, ahead = leave or bool(leaving.any()), ahead or bool((since > now).any())
+                changes |= bool((leaving | (since > now)).any())
                 marks.append(np.packbits(leaving))
-            if leave or ahead:
+            if changes:
                 again = read_granted([segment.path], budget, rows=segment.rows)
-                drafts = self._split(again, marks, old, now, directory)
-                out += [draft.finish() for kind, draft in drafts.items() if kind == "released"]
-                left += [new_held_file(segment.master, one.finish()) for kind, one in drafts.items() if kind == "held"]
+                released, held = self._split(again, marks, old, now, directory)
+                out += released
+                left += [new_held_file(segment.master, file) for file in held]
             else:
                 left.append(segment)
             budget.release("marks on held rows")
@@ -106,8 +106,8 @@ class Held:
 
     def _split(
         self, pieces: Iterable[pa.Table], marks: Iterable[Bits], old: float, now: float, directory: Path
-    ) -> dict[str, ParquetDraft]:
-        """Write down who goes and who stays."""
+    ) -> list[list[StagedFile]]:
+        """Write down who goes and who stays: a file of each, if there are such."""
         drafts: dict[str, ParquetDraft] = {}
         for table, mark in zip(pieces, marks, strict=True):
             leaving = np.unpackbits(mark, count=table.num_rows).astype(np.bool_)
@@ -121,7 +121,7 @@ class Held:
                     drafts[kind] = ParquetDraft(path, rows.schema)
                 if rows.num_rows:
                     drafts[kind].write(rows)
-        return drafts
+        return [[drafts[kind].finish()] if kind in drafts else [] for kind in ("released", "held")]
 
     def due(self, newest: dict[str, Read], before: dict[str, Read], now: float) -> bool:
         """Whether rows may leave, though none came: a master they wait for has changed, or their time is up."""
@@ -139,7 +139,7 @@ class Held:
             mine = sorted((one for one in self.segments if one.master == name), key=lambda one: one.oldest)
             size = sum(one.bytes for one in mine)
             for one in mine:
-                if size <= lookup.hold_most:
+                if size <= parse_bytes(lookup.hold_bytes):
                     break
                 result.add(one)
                 size -= one.bytes
@@ -161,7 +161,6 @@ class _Arrived:
             self._changed = None  # too many to keep: every row is looked up
 
     def among(self, table: pa.Table) -> Flags:
-        """Which of these rows they are."""
         lookup, store = self._lookup, self._store
         names = [held_key(part) for part in range(len(lookup.keys))]
         found = np.zeros(table.num_rows, np.bool_)
@@ -236,6 +235,5 @@ def read_pieces(
 
 
 def new_held_file(master: str, file: StagedFile) -> HeldFile:
-    """A file of rows that wait for a master."""
     oldest = min(pc.min(some.column(SINCE)).as_py() for some in read_pieces(file.path, 1 << 20, [SINCE]))
     return HeldFile(master, file.path, file.rows, file.bytes, float(oldest))

@@ -31,7 +31,6 @@ def input_of(checkpoint: Path, number: int) -> str:
 
 
 def files_of(checkpoint: Path, number: int) -> list[str]:
-    """The files that a batch reads, where the source reads files."""
     found = []
     for log in sorted((checkpoint / "sources").glob("[0-9]*")):
         for name in (str(number), f"{number}.compact"):
@@ -86,7 +85,6 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
 
 
 def _entries(file: Path) -> list[dict[str, Any]]:
-    """The files that one file of the source's log names."""
     return [entry for line in file.read_text(encoding="utf-8").splitlines()[1:] if _is_file(entry := json.loads(line))]
 
 

@@ -157,7 +157,6 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
 
 
 def _taken(layout: Layout, visible: list[str]) -> dict[str, str]:
-    """The columns of the table of facts: those that a step says, or all."""
     taken = next((step.table for step in layout.steps if step.table is not None), {name: name for name in visible})
     if layout.weight is not None and layout.weight not in taken.values():
         taken = {**taken, layout.weight: layout.weight}  # without it sums over a sample say nothing

@@ -89,7 +89,6 @@ class Ledger:
             os.close(handle)
 
     def close(self) -> None:
-        """Give the lock back."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -239,7 +238,6 @@ class Ledger:
         return last
 
     def decided(self, kind: str, number: int) -> Decision | None:
-        """The decision on a batch, if there is one."""
         return self._decision(self._path(kind, number))
 
     def _decision(self, path: Path) -> Decision | None:
@@ -252,7 +250,6 @@ class Ledger:
         return decision
 
     def last(self, kind: str) -> int | None:
-        """The number decided last."""
         files = _numbered(self.root / kind)
         return int(files[-1].stem) if files else None
 
@@ -281,7 +278,6 @@ class Ledger:
         return [one for one in found if one is not None]
 
     def next_side(self) -> int:
-        """The number of the next work outside of Spark's batches."""
         last = self.last(SIDE)
         return 0 if last is None else last + 1
 

@@ -20,8 +20,6 @@ SEEN = "_seen"  # the name of the keys that were loaded, among the masters
 
 @dataclass(frozen=True)
 class Masters:
-    """What a batch looks up."""
-
     versions: dict[str, int]
     seen: Path | None  # the store of the keys that were loaded
     stores: dict[str, MasterStore]  # those that the driver has opened, at these versions
@@ -29,6 +27,5 @@ class Masters:
 
 
 def find_newest(lookups: Iterable[Lookup], seen: SeenKeys | None) -> dict[str, Read]:
-    """The newest version of every master that is looked up."""
     found = {one.name: Read.of(Manifest.load(one.store)) for one in lookups}
     return found | ({SEEN: Read.of(seen.store.latest())} if seen is not None else {})

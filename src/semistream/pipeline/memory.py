@@ -1,26 +1,39 @@
-"""What memory each lookup of a pipeline gets.
+"""What memory each lookup of a pipeline gets, and in which order they come.
 
 Memory is divided so that a row's expected time in all lookups together is least, by the cost models of the planner: a
 small master is held whole, the rest goes where it saves most.
+
+Lookups that stand side by side and do not need each other's columns are put in the order that costs least: one that
+takes time t and lets a share p of its rows go on comes before another when t / (1 − p) is smaller, the rule for
+filters; those that let all rows through come last, quickest first. Shares are those of the batches so far. Where a row
+that several masters lack would fare differently, the strictest comes first, so that cost never decides what becomes of
+a row: those that quarantine NULL keys, then fail, redirect, drop, hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from semistream.budget import format_bytes, parse_bytes
-from semistream.errors import MemoryBudgetError
+from semistream.errors import MemoryBudgetError, SemistreamError
 from semistream.lookup.bind import bind
 from semistream.lookup.choose import SPARK_CANDIDATES, choose_algorithm
 from semistream.lookup.spec import LookupSpec
 from semistream.planner.capacity import stream_schema
 from semistream.stores import MasterStore
 
+if TYPE_CHECKING:
+    from semistream.pipeline.steps.contract import Step
+    from semistream.pipeline.steps.lookup import Lookup
+
 _UNITS = 32  # in which memory is divided
 _GROWING = 4  # of these, what a master gets at least that grows while the pipeline runs
 _STREAM_ROW = 64  # bytes of a row that waits, as far as the planner is concerned
+_STRICT = ("fail", "redirect", "drop", "hold")
+_PASSES = 0.95  # of the rows, when nothing is known of a lookup that lets some go
 
 
 @dataclass(frozen=True)
@@ -52,8 +65,6 @@ class Claim:
 
 @dataclass(frozen=True)
 class Allotment:
-    """What a lookup gets, and what is expected of it."""
-
     memory_bytes: int
     seconds: float
     algorithm: str
@@ -111,3 +122,43 @@ def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
         units += spare
         given[one.name] = Allotment(units * unit, *known[units - 1])
     return given
+
+
+def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float]) -> list[Step]:
+    """The steps, with lookups that stand side by side in the order that costs least."""
+    result: list[Step] = []
+    run: list[Lookup] = []
+    for step in steps:
+        if not step.lookups or any(_needs(one, run) for one in step.lookups):
+            result += _cheapest_first(run, memory, passing)
+            run = []
+        run += step.lookups
+        if not step.lookups:
+            result.append(step)
+    return result + _cheapest_first(run, memory, passing)
+
+
+def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
+    """Does a lookup use columns that others of this run add?"""
+    wanted = set(step.asks)
+    for one in before:
+        try:
+            store = MasterStore.open(one.store)
+        except SemistreamError:
+            return True
+        names = one.columns if one.columns is not None else store.schema.names
+        if wanted & {one.new_name(name) for name in names}:
+            return True
+    return False
+
+
+def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:
+    def rank(step: Lookup) -> tuple[bool, int, float, float]:
+        seconds = memory[step.name].seconds
+        lets_go = step.on_miss in ("drop", "redirect", "hold")
+        share = passing.get(step.name, _PASSES) if lets_go else 1.0
+        strict = _STRICT.index(step.on_miss) if step.on_miss in _STRICT else len(_STRICT)
+        cost = seconds / (1 - share) if share < 1 else math.inf
+        return (step.on_null != "quarantine", strict, cost, seconds)
+
+    return sorted(run, key=rank)

@@ -24,8 +24,7 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError, StateError, local_path
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
-from semistream.pipeline.memory import Memory, divide
-from semistream.pipeline.order import arrange
+from semistream.pipeline.memory import Memory, arrange, divide
 from semistream.pipeline.relief import MOST_SECONDS, Relief
 from semistream.pipeline.running import OnDecision, Running
 from semistream.pipeline.sources import Source, check_names

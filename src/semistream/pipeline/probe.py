@@ -61,8 +61,6 @@ def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Pat
 def _looking(
     places: list[str], wanted: dict[str, StoreVersion], token: str
 ) -> Callable[[int, Iterable[int]], Iterable[str]]:
-    """What every task does: says what it finds wrong."""
-
     def look(number: int, _: Iterable[int]) -> Iterator[str]:
         host = socket.gethostname()
         for place in places:

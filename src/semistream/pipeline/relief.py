@@ -61,7 +61,6 @@ class Relief:
 
     @staticmethod
     def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> Relief:
-        """For a pipeline with so much memory."""
         there = set(source)  # what is found or computed on the way is not known yet
         lookups = [one for step in steps for one in step.lookups if set(one.keys) <= there]
         return Relief(shed, tuple(lookups) if shed.kind.needs_counts else (), memory_of(shed, memory_bytes, tasks)[1])
@@ -115,7 +114,6 @@ def _function(
 
 
 def _matches(lookup: Lookup, version: int, relief: Relief, application: str) -> Matches:
-    """Rows that one lookup makes of each row."""
     store = MasterStore.open(lookup.store, version)
     most = relief.counts_bytes // len(relief.counted)
     identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]

@@ -17,7 +17,7 @@ from semistream.pipeline.inputs import check_not_moved
 from semistream.pipeline.layout import Layout, analyse
 from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import Masters, find_newest
-from semistream.pipeline.order import arrange
+from semistream.pipeline.memory import arrange
 from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.sources import FILES, Source
 from semistream.pipeline.steps import check_steps
@@ -73,7 +73,6 @@ def make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batche
 def _lay_out(
     pipeline: Pipeline, frame: DataFrame, columns: list[str], seen: SeenKeys | None, passing: dict[str, float]
 ) -> Layout:
-    """The steps in the order that costs least, each with its memory."""
     tasks = max(1, int(frame.sparkSession.sparkContext.defaultParallelism))
     memory = pipeline.divide_memory(seen, tasks)
     return Layout(

@@ -196,7 +196,6 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """Spark's word for an Arrow type."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""The one Spark job of a batch: tasks write the rows of each route into files, and return a line a file.
+"""The one Spark job of a batch: tasks write the rows of each route into files; each returns a line about them.
 
 Nothing that is written here is visible: tables get to know of the files by the batch's decision. A task that is tried
 again, or a slow twin of one, writes files of other names, and only the lines of the attempt that Spark commits come
@@ -29,10 +29,7 @@ from semistream.spark.metrics import add_reports
 from semistream.warehouse.contract import StagedFile
 
 FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
-SUMMARY = "route string, path string, rows bigint, bytes bigint, about string"
-_TEXT, _NUMBER = pa.string(), pa.int64()
-_LINE = pa.schema({"route": _TEXT, "path": _TEXT, "rows": _NUMBER, "bytes": _NUMBER, "about": _TEXT})  # as `SUMMARY`
-_COUNTS = "counts"  # the route of the line that counts
+SUMMARY = "about string"  # what a task returns: one line of JSON
 _COSTS = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")  # of a lookup, as decisions say
 # A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
 _FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED, SHED)
@@ -63,7 +60,6 @@ class Stage:
 
     @property
     def columns(self) -> list[str]:
-        """Columns that are needed, where they are there."""
         own = [self.route, REASON, *self.statuses.values(), *([self.identity] if self.identity else []), *self.carriers]
         return list(dict.fromkeys([*(name for route in self.routes for name in route.columns), *own]))
 
@@ -87,10 +83,9 @@ class Staged:
         staged = Staged({}, Counter(), {}, {})
         reports: list[str] = []
         for line in lines:
-            if line["route"] != _COUNTS:
-                staged.files.setdefault(line["route"], []).append(StagedFile(line["path"], line["rows"], line["bytes"]))
-                continue
             about = json.loads(line["about"])
+            for route, file in about["files"].items():
+                staged.files.setdefault(route, []).append(StagedFile(**file))
             staged.counts.update(about["counts"])
             for name, seen in about["lookups"].items():
                 known = staged.lookups.setdefault(name, {"matched": 0, "unmatched": 0})
@@ -147,16 +142,15 @@ class _Task:
             for batch in batches:
                 if batch.num_rows:
                     self._add(pa.RecordBatch.from_arrays(batch.columns, names=self.names))
-            lines = [{"route": route, **asdict(draft.finish()), "about": None} for route, draft in self.open.items()]
+            files = {route: asdict(draft.finish()) for route, draft in self.open.items()}
         except BaseException:
             for draft in self.open.values():
                 draft.give_up()
             raise
         if self.stage.identity is not None:
             self._count_once()
-        about = {"counts": self.counts, "lookups": self.lookups, "samples": self.samples, "reports": [*self.reports]}
-        lines.append({"route": _COUNTS, "path": "", "rows": 0, "bytes": 0, "about": json.dumps(about)})
-        yield pa.RecordBatch.from_pylist(lines, _LINE)
+        about = {"files": files, "counts": self.counts, "lookups": self.lookups, "samples": self.samples}
+        yield pa.RecordBatch.from_pydict({"about": [json.dumps({**about, "reports": sorted(self.reports)})]})
 
     def _add(self, batch: pa.RecordBatch) -> None:
         stage = self.stage
@@ -227,7 +221,6 @@ class ParquetDraft:
         self._writer = pq.ParquetWriter(self._file, schema, write_page_checksum=True)
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows."""
         self._writer.write(rows)
         self.rows += rows.num_rows
 
@@ -241,7 +234,6 @@ class ParquetDraft:
         return StagedFile(str(self.path), self.rows, size)
 
     def give_up(self) -> None:
-        """Close and remove it."""
         for one in (self._writer, self._file):
             with suppress(OSError):  # what could not be written then cannot be written now
                 one.close()

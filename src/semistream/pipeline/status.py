@@ -44,8 +44,6 @@ def _works_on(state: Path) -> tuple[str, float] | None:
 
 @dataclass(frozen=True)
 class Status:
-    """One look at a pipeline."""
-
     name: str
     running: bool
     batches: int
@@ -60,7 +58,6 @@ class Status:
         return sum(one.counts["rows_in"] for one in self.recent) / max(1e-9, sum(one.seconds for one in self.recent))
 
     def lines(self, now: float | None = None) -> list[tuple[str, str]]:
-        """For people."""
         last, now = self.last, time.time() if now is None else now
         state = "running" if self.running else "stopped"
         if self.running and self.works_on is not None:

@@ -58,7 +58,6 @@ class Deduplicate(Step):
         return [f"deduplicate by {', '.join(self.key)}"]
 
     def claim(self, seen: SeenKeys | None) -> Claim | None:
-        """The keys that were loaded, which become more and more."""
         return None if seen is None else Claim(SEEN, seen.store, (), "auto", self.memory, grows=True)
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
@@ -88,7 +87,6 @@ class Deduplicate(Step):
         return leave(frame, f"{_FOUND} = 'matched'", DUPLICATE, "loaded before").drop(_FOUND)
 
     def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
-        """The keys of rows that are loaded."""
         fields = [pa.field(name, schemas.hidden[name]) for name in self.key]
         return [Route(KEYS, self.key, pa.schema(fields), staging)]
 

@@ -31,7 +31,6 @@ class Keep(Step):
         return [f"keep where {self.condition}"]
 
     def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
-        """Rows for which the condition does not hold, or is NULL, are filtered."""
         from pyspark.sql import functions as F
 
         holds = F.coalesce(F.expr(self.condition).cast("boolean"), F.lit(False))

@@ -1,6 +1,6 @@
 """``lookup``: columns of a master, for the rows that have its key.
 
-Lookups that stand side by side are done together (`crossing`), in the order that costs least (`order`).
+Lookups that stand side by side are done together (`crossing`), in the order that costs least (`memory`).
 """
 
 from __future__ import annotations
@@ -49,17 +49,14 @@ class Lookup(PipelineLookupSpec, Step):
 
     @property
     def asks(self) -> list[str]:
-        """The columns of the stream that it needs."""
         return [*self.keys, *([self.as_of] if self.as_of is not None else [])]
 
     @property
     def redirects(self) -> bool:
-        """May rows go into the table of unmatched rows?"""
         return self.on_miss == "redirect" or (self.on_miss == "hold" and self.then == "redirect")
 
     @property
     def in_driver(self) -> bool:
-        """Rows that wait, and rows whose members are made."""
         return self.on_miss in ("hold", "infer")
 
     @property
@@ -67,7 +64,6 @@ class Lookup(PipelineLookupSpec, Step):
         return (self,)
 
     def claim(self, seen: SeenKeys | None) -> Claim:
-        """Its master; a dimension grows by the members that are made."""
         store = MasterStore.open(self.store)
         return Claim(self.name, store, self.columns, self.algorithm, self.memory, grows=self.on_miss == "infer")
 

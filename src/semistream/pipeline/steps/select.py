@@ -20,7 +20,6 @@ class Select(Step):
         return self.columns
 
     def check(self, known: Known) -> None:
-        """Its columns are there, or will be when members are made; no step comes after it."""
         known.need((name for name in self.columns.values() if name not in known.given_later), "select")
         if not known.last:
             raise known.error("select", "select says what the table gets, so it must be the last step")

@@ -81,16 +81,9 @@ class PipelineLookupSpec(StepSpec):
 
     @property
     def hold_seconds(self) -> float:
-        """How long a row is held."""
         return seconds_of(self.hold_for, "hold_for")
 
-    @property
-    def hold_most(self) -> int:
-        """Bytes of rows that are held at most."""
-        return parse_bytes(self.hold_bytes)
-
     def new_name(self, column: str) -> str:
-        """What a column of the master is called in the stream."""
         return (self.rename or {}).get(column, column)
 
 
