@@ -69,7 +69,7 @@ class TestDecisions:
         again = Ledger(ledger.root, "sales")
         assert again.decided("batches", 1) == placed(ledger, decision(1))
         assert again.decided("batches", 7) is None
-        assert (again.last("batches"), again.last("side"), again.next_side()) == (2, None, 0)
+        assert (again.last("batches"), again.last("side"), again.next("side")) == (2, None, 0)
         assert again.newest() == placed(ledger, decision(2))
 
     def test_the_newest_is_the_one_made_last_whatever_its_kind(self, ledger: Ledger) -> None:
@@ -192,7 +192,7 @@ class TestOwnership:
         ledger.decide("side", 0, decision(0, sequence=1))
         ledger.owned_by(OTHER, replaces=QUERY)
         assert ledger.owner == OTHER
-        assert (ledger.last("batches"), ledger.next_side(), ledger.latest()) == (None, 0, [])
+        assert (ledger.last("batches"), ledger.next("side"), ledger.latest()) == (None, 0, [])
         assert ledger.newest() == placed(ledger, decision(0, sequence=1))
         ledger.check_not_moved("batches", 0)
         ledger.check_input(0, "other files")
@@ -216,7 +216,7 @@ class TestOwnership:
         again.open()
         again.owned_by(OTHER, replaces=QUERY)
         assert again.owner == OTHER
-        assert (again.last("batches"), again.next_side()) == (None, 0)
+        assert (again.last("batches"), again.next("side")) == (None, 0)
         assert again.newest() == placed(ledger, decision(0, sequence=1))
         assert again.pin("batches", 0, reads(products=7)) == reads(products=7)
 

@@ -277,8 +277,8 @@ class Ledger:
         found = (self.decided(BATCHES, one) for one in range(number - 1, max(-1, number - 1 - most), -1))
         return [one for one in found if one is not None]
 
-    def next_side(self) -> int:
-        last = self.last(SIDE)
+    def next(self, kind: str) -> int:
+        last = self.last(kind)
         return 0 if last is None else last + 1
 
     def check_not_moved(self, kind: str, number: int) -> None:
@@ -294,7 +294,7 @@ class Ledger:
                 f"batch {number} of {self.name!r} comes again, although batch {last} is decided and what became of "
                 f"batch {number} is no longer known; was an older copy of the checkpoint put back? Restore the newest"
             )
-        if number > (-1 if last is None else last) + 1:
+        if number > self.next(kind):
             known = "knows of no batch" if last is None else f"ends with batch {last}"
             raise MissingBatchesError(
                 f"{self.root} {known}, but Spark's checkpoint is at batch {number}: decisions, and with them rows that "

@@ -1,4 +1,4 @@
-"""A pipeline at work in one driver: recovered, started, a batch at a time, ended."""
+"""A pipeline at work in one driver: laid out (keys seen, memory, order, schemas, tables), recovered, started, ended."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
+
+from semistream.changes.duplicates import SeenKeys
 from semistream.errors import ArgumentError
-from semistream.pipeline.batch import BatchId
-from semistream.pipeline.columns import SHED, UNMATCHED
+from semistream.pipeline.batch import Batches, BatchId
+from semistream.pipeline.columns import PREFIX, SHED, UNMATCHED
 from semistream.pipeline.decision import Decision
-from semistream.pipeline.inputs import check_drift, input_of
+from semistream.pipeline.dimensions import Mirrored, check_mirror
+from semistream.pipeline.inputs import check_drift, check_not_moved, input_of
+from semistream.pipeline.layout import Layout, analyse
 from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
-from semistream.pipeline.masters import find_newest
+from semistream.pipeline.masters import Masters, find_newest
+from semistream.pipeline.memory import arrange
+from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, share_of
-from semistream.pipeline.setup import make_batches, read_source
+from semistream.pipeline.sources import FILES, Source
 from semistream.pipeline.status import at_work
+from semistream.pipeline.steps import check_steps
 from semistream.pipeline.stopping import stopped
-from semistream.spark.frames import quoted
+from semistream.spark.frames import arrow_schema, quoted
 from semistream.warehouse import query_of
 
 if TYPE_CHECKING:
@@ -56,8 +65,8 @@ class Running:
         self.error: BaseException | None = None
         self.last: Decision | None = ledger.newest()
         self.query: StreamingQuery | None = None
-        self._frame, self._source = read_source(pipeline, spark)
-        self._batches = make_batches(pipeline, ledger, self._frame)
+        self._frame, self._source = _read_source(pipeline, spark)
+        self._batches = _make_batches(pipeline, ledger, self._frame)
         self._on_decision = told or (lambda _: None)
         self._replaces = replaces
         self._lock = threading.Lock()
@@ -73,17 +82,17 @@ class Running:
         if query is None:
             return  # whatever lies beside the tables is not ours
         for kind in (BATCHES, SIDE):
-            last = self.ledger.last(kind)
-            following = BatchId(kind, 0 if last is None else last + 1, self._app(kind, query), query)
+            following = self._next(kind, query)
             for table in map(self._batches.layout.table_of, self._batches.schemas.tables):
                 place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
                 for path in place.glob(f"{following.prefix}-*.parquet"):
                     if path.name not in used:
                         path.unlink(missing_ok=True)
 
-    def _app(self, kind: str, query: str) -> str:
-        """The name of a stream in the warehouse: work beside Spark's batches has numbers of its own, for each query."""
-        return self.pipeline.name if kind == BATCHES else f"{self.pipeline.name}.side.{query[:8]}"
+    def _next(self, kind: str, query: str) -> BatchId:
+        """What comes after all that is decided: work beside Spark's batches has numbers of its own, for each query."""
+        app = self.pipeline.name if kind == BATCHES else f"{self.pipeline.name}.side.{query[:8]}"
+        return BatchId(kind, self.ledger.next(kind), app, query)
 
     # -- at work -------------------------------------------------------------------------------------------------------
 
@@ -127,10 +136,9 @@ class Running:
     def _side(self, frame: DataFrame, again: str = "") -> Decision:
         """Work beside Spark's batches; the caller has the lock."""
         query = query_of(self.pipeline.checkpoint)
-        batch = BatchId(SIDE, self.ledger.next_side(), self._app(SIDE, query), query)
         try:
             with at_work(self.ledger.root, f"rows {again or 'released'}"):
-                self.last = self._batches.run(frame, batch, again=again)
+                self.last = self._batches.run(frame, self._next(SIDE, query), again=again)
         except BaseException as error:
             self.error = error
             if not isinstance(error, Exception):
@@ -213,3 +221,66 @@ class Running:
                 self.query.stop()
         finally:
             self.ledger.close()
+
+
+def _read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Source | None]:
+    """Declare to Spark what is read, nothing is yet; with the source, but for a DataFrame that the user made."""
+    source = pipeline.source
+    if isinstance(source, Source):
+        # Parquet files bring their columns: those of the first one hold for the whole run.
+        fixed = replace(source, schema=source.columns()) if source.format in FILES else source
+        check_not_moved(fixed, pipeline.checkpoint)
+        return fixed.read(spark), fixed
+    frame = cast("DataFrame", source) if hasattr(source, "writeStream") else source(spark)
+    if not getattr(frame, "isStreaming", False):
+        raise ArgumentError(f"source={source!r} must be a streaming DataFrame (spark.readStream), or make one")
+    return frame, None
+
+
+def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batches:
+    """Everything that a batch needs; the warehouse's tables are there afterwards."""
+    found, _ = arrow_schema(frame)
+    columns = pa.schema([item for item in found if not item.name.startswith(PREFIX)])  # without those put beside them
+    if pipeline.columns() is None:  # only now the source's columns are known
+        check_steps(pipeline.steps, columns)
+    key = next((step.remembers for step in pipeline.steps if step.remembers), None)
+    seen = None
+    if key is not None:
+        schema = pa.schema([columns.field(name) for name in key])
+        seen = SeenKeys(ledger.root / "seen", schema, pipeline.driver_memory)
+    layout = _lay_out(pipeline, frame, columns.names, seen, ledger.newest())
+    newest = {name: one.number for name, one in find_newest(layout.lookups, seen).items()}
+    path = None if seen is None else seen.store.path
+    schemas = analyse(layout, frame, Masters(newest, path, stores={}, many=False))
+    warehouse = pipeline.sink
+    tables = {layout.table_of(route): schema for route, schema in schemas.tables.items()}
+    for table, schema in tables.items():
+        warehouse.prepare(table, schema)
+    for one in layout.dimensions:
+        check_mirror(warehouse, one)
+    if not is_local(frame.sparkSession):
+        stores = {*(one.store for one in layout.lookups), *(one.store for one in layout.dimensions)}
+        probe(frame.sparkSession, [ledger.root, *map(warehouse.place, tables)], stores)
+    return Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)
+
+
+def _lay_out(
+    pipeline: Pipeline, frame: DataFrame, columns: list[str], seen: SeenKeys | None, last: Decision | None
+) -> Layout:
+    asked = {name: (one["matched"], one["unmatched"]) for name, one in (last.lookups if last else {}).items()}
+    passing = {name: matched / (matched + missed) for name, (matched, missed) in asked.items() if matched + missed}
+    tasks = max(1, int(frame.sparkSession.sparkContext.defaultParallelism))
+    memory = pipeline.divide_memory(seen, tasks)
+    return Layout(
+        table=pipeline.table,
+        steps=tuple(arrange(pipeline.steps, memory, passing)),
+        memory=memory,
+        original=columns,
+        required=pipeline.required,
+        max_bad_rate=pipeline.max_bad_rate,
+        tasks=tasks,
+        driver_memory=pipeline.driver_memory,
+        dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
+        relief=pipeline.relief(columns, tasks),
+        limits=pipeline.sink.limits,
+    )
