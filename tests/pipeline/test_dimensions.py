@@ -18,7 +18,7 @@ from semistream.pipeline.staging import FACT
 from semistream.warehouse import DeltaWarehouse, StagedFile
 from semistream.warehouse.contract import Limits
 
-CUSTOMER, STATUS = names.asked_column(0, 0), names.status_column(0)
+CUSTOMER, STATUS = names.asked_columns(0, 1)[0], names.status_column(0)
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ class Batches:
             totals=_totals(before, counts),
             held=tuple(segments),
             seen=seen,
-            dimensions={**{one.table: one.newest for one in layout.dimensions}, **dimensions},
+            dimensions={one.table: Manifest.load(one.store).version for one in layout.dimensions} | dimensions,
             seconds=time.monotonic() - began,  # the clock may be set back meanwhile
             started_at=started,
             decided_at=self.clock(),

@@ -14,16 +14,9 @@ SINCE = "_ss_since"  # when a row that was held began to wait, in seconds since 
 EXPIRED = "_ss_expired"  # of a row that was held: it waited in vain
 HELD_TIME = "_held_time"  # in a file of held rows: the moment as of which a row asks
 
-UNMATCHED, HELD, DUPLICATE, FILTERED, QUARANTINE, DROPPED, FAILED, SHED = (
-    "unmatched",
-    "held",
-    "duplicate",
-    "filtered",
-    "quarantine",
-    "dropped",
-    "failed",
-    "shed",
-)
+# Routes.
+UNMATCHED, HELD, DUPLICATE, FILTERED = "unmatched", "held", "duplicate", "filtered"
+QUARANTINE, DROPPED, FAILED, SHED = "quarantine", "dropped", "failed", "shed"
 
 
 def status_column(number: int) -> str:
@@ -31,14 +24,9 @@ def status_column(number: int) -> str:
     return f"_ss_status{number}"
 
 
-def asked_column(number: int, part: int) -> str:
-    """The key that the number-th lookup asks for; NULL when the row is out of the way already."""
-    return f"_ss_key{number}_{part}"
-
-
 def asked_columns(number: int, parts: int) -> list[str]:
-    """All of the key that the number-th lookup asks for."""
-    return [asked_column(number, part) for part in range(parts)]
+    """The key that the number-th lookup asks for; NULL when the row is out of the way already."""
+    return [f"_ss_key{number}_{part}" for part in range(parts)]
 
 
 def time_column(number: int) -> str:

@@ -16,7 +16,6 @@ from semistream.errors import StateError
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import COPIES, read_granted
 from semistream.pipeline.staging import FACT
-from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
 
@@ -32,10 +31,6 @@ class Mirrored:
 
     table: str
     store: Path
-
-    @property
-    def newest(self) -> int:
-        return Manifest.load(self.store).version
 
 
 def resolve(
@@ -148,9 +143,5 @@ def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
     dimension = Dimension.open(one.store)
     rows, _ = dimension.rows(None if done < 0 else done)
     warehouse.mirror(
-        one.table,
-        [dimension.shape.surrogate],
-        rows,
-        dimension.store.version,
-        store=dimension.store.manifest.store_id,
+        one.table, [dimension.shape.surrogate], rows, dimension.store.version, store=dimension.store.manifest.store_id
     )

@@ -22,19 +22,15 @@ def input_of(checkpoint: Path, number: int) -> str:
     A batch that was decided is not computed again; so its number must never stand for other rows, as it would after
     an older copy of the checkpoint was put back.
     """
-    digest = hashlib.sha256()
     offsets = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-    digest.update("\n".join(offsets[2:]).encode())  # after version and the time of the batch
-    for path in files_of(checkpoint, number):
-        digest.update(path.encode())
-    return digest.hexdigest()[:32]
+    said = "\n".join(offsets[2:]) + "".join(files_of(checkpoint, number))  # after version and the time of the batch
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
 def files_of(checkpoint: Path, number: int) -> list[str]:
     found = []
     for log in sorted((checkpoint / "sources").glob("[0-9]*")):
-        for name in (str(number), f"{number}.compact"):
-            file = log / name
+        for file in (log / str(number), log / f"{number}.compact"):
             if file.exists():
                 found += [entry["path"] for entry in _entries(file) if entry["batchId"] == number]
     return sorted(found)
@@ -85,16 +81,13 @@ def check_drift(source: Source, checkpoint: Path, number: int, new_columns: str)
 
 
 def _entries(file: Path) -> list[dict[str, Any]]:
-    return [entry for line in file.read_text(encoding="utf-8").splitlines()[1:] if _is_file(entry := json.loads(line))]
+    entries = map(json.loads, file.read_text(encoding="utf-8").splitlines()[1:])
+    # Other sources keep other things there: the rate source a number, Kafka its offsets.
+    return [entry for entry in entries if isinstance(entry, dict) and "path" in entry and "batchId" in entry]
 
 
 def _local(uri: str) -> Path:
     return Path(unquote(urlparse(uri).path))
-
-
-def _is_file(entry: object) -> bool:
-    """Other sources keep other things there: the rate source a number, Kafka its offsets."""
-    return isinstance(entry, dict) and "path" in entry and "batchId" in entry
 
 
 def _same(declared: pa.DataType, found: pa.DataType) -> bool:

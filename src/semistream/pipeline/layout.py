@@ -137,7 +137,13 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     except (AnalysisException, ParseException) as error:
         raise SchemaError(f"a step cannot be computed: {str(error).partition(chr(10))[0]}") from error
     visible = [name for name in frame.columns if not name.startswith(names.PREFIX)]
-    taken = _taken(layout, visible)
+    # The columns of the table of facts: those that a step says, or all.
+    taken = next((step.table for step in layout.steps if step.table is not None), {name: name for name in visible})
+    if layout.weight is not None and layout.weight not in taken.values():
+        taken = {**taken, layout.weight: layout.weight}  # without it sums over a sample say nothing
+    unknown = [name for name in taken.values() if name not in visible]
+    if unknown:
+        raise SchemaError(f"select: there is no column {unknown[0]!r}; there are {visible}")
     found, foreign = arrow_schema(frame)
     for name in [*taken.values(), *layout.original]:
         if name in foreign:
@@ -154,13 +160,3 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     tables[names.QUARANTINE] = pa.schema(_BAD)
     hidden = {name: kinds[name] for name in frame.columns if name.startswith(names.PREFIX)}
     return Schemas(tables, taken, hidden | {item.name: item.type for item in carried})
-
-
-def _taken(layout: Layout, visible: list[str]) -> dict[str, str]:
-    taken = next((step.table for step in layout.steps if step.table is not None), {name: name for name in visible})
-    if layout.weight is not None and layout.weight not in taken.values():
-        taken = {**taken, layout.weight: layout.weight}  # without it sums over a sample say nothing
-    unknown = [name for name in taken.values() if name not in visible]
-    if unknown:
-        raise SchemaError(f"select: there is no column {unknown[0]!r}; there are {visible}")
-    return taken

@@ -46,8 +46,6 @@ class Ledger:
         self._lock: int | None = None
         self._decided: dict[str, int] = {}  # the last number that this driver saw, by kind
 
-    # -- ownership -----------------------------------------------------------------------------------------------
-
     def open(self) -> None:
         """Make the directory and take its lock, for as long as this process lives or until `close`."""
         try:
@@ -139,8 +137,6 @@ class Ledger:
                 (self.root / part).rename(aside / part)
             (self.root / part).mkdir(exist_ok=True, mode=0o700)
         self._decided.clear()
-
-    # -- pins and decisions ----------------------------------------------------------------------------------------
 
     def pin(self, kind: str, number: int, masters: dict[str, Read]) -> dict[str, Read]:
         """What a batch reads of the masters: this, unless an earlier attempt has pinned something else.
@@ -300,8 +296,6 @@ class Ledger:
                 f"{self.root} {known}, but Spark's checkpoint is at batch {number}: decisions, and with them rows that "
                 "wait, are missing. Restore the state directory as a whole, with its checkpoint"
             )
-
-    # -- files -------------------------------------------------------------------------------------------------------
 
     def staging(self, batch: str) -> Path:
         """A directory for files of a batch that is not decided."""

@@ -25,7 +25,7 @@ from semistream.errors import ArgumentError, SchemaError, StateError, local_path
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.memory import Memory, arrange, divide
-from semistream.pipeline.relief import MOST_SECONDS, Relief
+from semistream.pipeline.relief import MOST_SECONDS
 from semistream.pipeline.running import OnDecision, Running
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import check_steps
@@ -121,10 +121,6 @@ class Pipeline:
         """Where the stack of an error goes, and what a session prints that the pipeline started."""
         return self.state / "run.log"
 
-    def relief(self, source: Sequence[str], tasks: int) -> Relief | None:
-        """What the workers must know to shed, if they do; ``source`` are the stream's columns."""
-        return None if self.shed is None else Relief.of(self.shed, self.steps, source, self.memory, tasks)
-
     def columns(self) -> pa.Schema | None:
         """The source's columns, as far as they are known without Spark."""
         if isinstance(self.source, Source):
@@ -183,9 +179,8 @@ class Pipeline:
         lines = [line for step in arrange(self.steps, memory, {}) for line in step.describe(memory)]
         if self.shed is not None:
             rate = self.shed.max_rows_per_second
-            above = (
-                f"above {rate:,.0f} rows/s" if rate else f"where a batch would take more than {self.most_seconds:g} s"
-            )
+            slow = f"where a batch would take more than {self.most_seconds:g} s"
+            above = f"above {rate:,.0f} rows/s" if rate else slow
             lines.insert(0, f"shed by {self.shed.strategy} into {self.table}_shed, {above}")
         return [*lines, f"into {self.table} of {self.sink.describe()}"]
 
@@ -254,12 +249,15 @@ class Pipeline:
         self, spark: SparkSession | None, *, once: bool, replaces: str | None = None, told: OnDecision | None = None
     ) -> Running:
         """At work, with what was decided before carried out, and no stream yet."""
+        from semistream.spark.session import local_session
+
         self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()
         try:
             self._check_checkpoint(ledger, replaces)
-            running = Running(self, ledger, spark or self._session(), once=once, replaces=replaces, told=told)
+            spark = spark or local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)
+            running = Running(self, ledger, spark, once=once, replaces=replaces, told=told)
             running.recover()
         except BaseException:
             ledger.close()
@@ -293,8 +291,3 @@ class Pipeline:
         if any(step.in_driver for step in self.steps):
             beside += self.driver_memory
         return divide(claims, self.memory - beside, tasks)
-
-    def _session(self) -> SparkSession:
-        from semistream.spark.session import local_session
-
-        return local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)

@@ -44,7 +44,10 @@ def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Pat
         said = (
             context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(_looking(places, wanted, token)).collect()
         )
-        said += [one for place in places for one in _unseen(place, token, tasks)]
+        for place in places:  # what tasks wrote and the driver does not see
+            seen = sum((Path(place) / f"{_name(token)}-{number}").exists() for number in range(tasks))
+            if seen < tasks:
+                said.append(f"{place}: of {tasks} files that tasks wrote there, the driver sees {seen}")
     finally:
         for place in places:
             for path in Path(place).glob(f"{_name(token)}*"):
@@ -77,13 +80,6 @@ def _looking(
                 yield f"on {host} {error}"
 
     return look
-
-
-def _unseen(place: str, token: str, tasks: int) -> Iterator[str]:
-    """What tasks wrote and the driver does not see."""
-    missing = [n for n in range(tasks) if not (Path(place) / f"{_name(token)}-{n}").exists()]
-    if missing:
-        yield f"{place}: of {tasks} files that tasks wrote there, the driver sees {tasks - len(missing)}"
 
 
 def _leave(path: Path, token: str) -> None:

@@ -88,11 +88,7 @@ class Relief:
 
 
 def _function(
-    relief: Relief,
-    share: float,
-    versions: dict[str, int],
-    seeds: tuple[int, ...],
-    application: str,
+    relief: Relief, share: float, versions: dict[str, int], seeds: tuple[int, ...], application: str
 ) -> Callable[..., Iterator[pa.Array]]:
     """For a scalar Arrow function: the weight of each row that is kept, NULL for those that are too many."""
 

@@ -23,7 +23,7 @@ from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
 from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.memory import arrange
 from semistream.pipeline.probe import is_local, probe
-from semistream.pipeline.relief import RECENT, share_of
+from semistream.pipeline.relief import RECENT, Relief, share_of
 from semistream.pipeline.sources import FILES, Source
 from semistream.pipeline.status import at_work
 from semistream.pipeline.steps import check_steps
@@ -94,8 +94,6 @@ class Running:
         app = self.pipeline.name if kind == BATCHES else f"{self.pipeline.name}.side.{query[:8]}"
         return BatchId(kind, self.ledger.next(kind), app, query)
 
-    # -- at work -------------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Let the batches come."""
         writer = self._frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
@@ -118,20 +116,16 @@ class Running:
                 self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
                 if self._source is not None:
                     check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                share, shed = 1.0, self.pipeline.shed
+                if shed is not None and not self.once:  # nobody waits for the end of a stream
+                    share = share_of(shed, self.ledger.before(number, RECENT), self.pipeline.most_seconds)
                 batch_id = BatchId(BATCHES, number, self.pipeline.name, query)
                 with at_work(self.ledger.root, f"batch {number}"):
-                    self.last = self._batches.run(batch, batch_id, share=self._share(number))
+                    self.last = self._batches.run(batch, batch_id, share=share)
             self._on_decision(self.last)
         except BaseException as error:
             self.error = error  # Spark passes on only its text
             raise
-
-    def _share(self, number: int) -> float:
-        """How much of a batch goes on; all of it where nobody waits for the end."""
-        shed = self.pipeline.shed
-        if shed is None or self.once:
-            return 1.0
-        return share_of(shed, self.ledger.before(number, RECENT), self.pipeline.most_seconds)
 
     def _side(self, frame: DataFrame, again: str = "") -> Decision:
         """Work beside Spark's batches; the caller has the lock."""
@@ -281,6 +275,6 @@ def _lay_out(
         tasks=tasks,
         driver_memory=pipeline.driver_memory,
         dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
-        relief=pipeline.relief(columns, tasks),
+        relief=Relief.of(pipeline.shed, pipeline.steps, columns, pipeline.memory, tasks) if pipeline.shed else None,
         limits=pipeline.sink.limits,
     )

@@ -161,7 +161,6 @@ class _Task:
             self.lookups[name]["unmatched"] += pc.sum(pc.invert(flags)).as_py() or 0
         for name in self.carriers:
             self.reports.update(batch.column(name).drop_null().to_pylist())
-        facts = pc.equal(routes, FACT)
         missing = None
         for name in stage.unresolved:
             misses = pc.fill_null(pc.invert(batch.column(stage.statuses[name])), False)
@@ -170,10 +169,10 @@ class _Task:
             chosen = pc.equal(routes, route)
             self._count(route, batch, chosen)
             if route == FACT and KEYS in self.routes:
-                self._write(KEYS, batch.filter(facts))
-            if route == FACT and missing is not None and pc.any(pc.and_(missing, facts)).as_py():
-                self._write(UNRESOLVED, batch.filter(pc.and_(missing, facts)))
-                chosen = pc.and_not(facts, missing)
+                self._write(KEYS, batch.filter(chosen))
+            if route == FACT and missing is not None:
+                self._write(UNRESOLVED, batch.filter(pc.and_(missing, chosen)))
+                chosen = pc.and_not(chosen, missing)
             if route in self.routes:
                 self._write(route, batch if pc.all(chosen).as_py() else batch.filter(chosen))
 

@@ -18,7 +18,10 @@ _RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Invalid|Interrupt|Exi
 
 def stopped(name: str, error: BaseException | None, failure: BaseException, log: Path) -> SemistreamError:
     """What to raise when Spark's query ended by ``failure`` because a batch raised ``error``."""
-    _note(log, error or failure)
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+        file.write(time.strftime("%Y-%m-%d %H:%M:%S UTC\n", time.gmtime()))
+        file.writelines(traceback.format_exception(error or failure))
     if isinstance(error, SemistreamError):
         found = error
     elif isinstance(error, OSError):
@@ -51,14 +54,5 @@ def reason(text: str) -> str:
         if raised:
             return str(raised[0])
     lines = [line.lstrip(": ") for line in text.strip().splitlines()]
-    return next(
-        (line for line in lines if not line.startswith("An error occurred while calling")), "no reason was given"
-    )
-
-
-def _note(log: Path, error: BaseException) -> None:
-    """Add a stack to the log, which only its owner may read."""
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
-        file.write(time.strftime("%Y-%m-%d %H:%M:%S UTC\n", time.gmtime()))
-        file.writelines(traceback.format_exception(error))
+    said = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return said[0] if said else "no reason was given"
