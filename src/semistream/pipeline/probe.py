@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,24 +34,23 @@ def is_local(spark: SparkSession) -> bool:
 
 def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Path]) -> None:
     """Refuse to run when a task sees other files than the driver; one small job, on as many executors as there are."""
-    token = uuid.uuid4().hex
+    token = f".probe-{uuid.uuid4().hex}"  # a hidden file: no reader takes it for a part of a table
     places = sorted({str(path) for path in directories})
     wanted = {str(path): Manifest.load(path).identity for path in stores}
     context = spark.sparkContext
     tasks = max(1, int(context.defaultParallelism)) * _TASKS_PER_CORE
     try:
         for place in places:
-            _leave(Path(place) / _name(token), token)
-        said = (
-            context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(_looking(places, wanted, token)).collect()
-        )
+            _leave(Path(place) / token, token)
+        look = partial(_look, places, wanted, token)
+        said = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect()
         for place in places:  # what tasks wrote and the driver does not see
-            seen = sum((Path(place) / f"{_name(token)}-{number}").exists() for number in range(tasks))
+            seen = sum((Path(place) / f"{token}-{number}").exists() for number in range(tasks))
             if seen < tasks:
                 said.append(f"{place}: of {tasks} files that tasks wrote there, the driver sees {seen}")
     finally:
         for place in places:
-            for path in Path(place).glob(f"{_name(token)}*"):
+            for path in Path(place).glob(f"{token}*"):
                 path.unlink(missing_ok=True)
     found = list(dict.fromkeys(said))
     if found:
@@ -61,31 +61,25 @@ def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Pat
         )
 
 
-def _looking(
-    places: list[str], wanted: dict[str, StoreVersion], token: str
-) -> Callable[[int, Iterable[int]], Iterable[str]]:
-    def look(number: int, _: Iterable[int]) -> Iterator[str]:
-        host = socket.gethostname()
-        for place in places:
-            try:
-                if (Path(place) / _name(token)).read_text(encoding="utf-8") != token:
-                    yield f"{place} has other files on {host}"
-                _leave(Path(place) / f"{_name(token)}-{number}", token)
-            except OSError as error:
-                yield f"{place} on {host}: {error.strerror} ({Path(error.filename or place).name})"
-        for path, version in wanted.items():
-            try:
-                version.check(Manifest.load(Path(path), version.number), Path(path))
-            except SemistreamError as error:
-                yield f"on {host} {error}"
-
-    return look
+def _look(
+    places: list[str], wanted: dict[str, StoreVersion], token: str, number: int, _: Iterable[int]
+) -> Iterator[str]:
+    """What a task finds wrong."""
+    host = socket.gethostname()
+    for place in places:
+        try:
+            if (Path(place) / token).read_text(encoding="utf-8") != token:
+                yield f"{place} has other files on {host}"
+            _leave(Path(place) / f"{token}-{number}", token)
+        except OSError as error:
+            yield f"{place} on {host}: {error.strerror} ({Path(error.filename or place).name})"
+    for path, version in wanted.items():
+        try:
+            version.check(Manifest.load(Path(path), version.number), Path(path))
+        except SemistreamError as error:
+            yield f"on {host} {error}"
 
 
 def _leave(path: Path, token: str) -> None:
     with os.fdopen(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
         file.write(token)
-
-
-def _name(token: str) -> str:
-    return f".probe-{token}"  # hidden: no reader takes it for a part of a table

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semistream.budget import format_bytes
-from semistream.errors import StateError
+from semistream.errors import StateError, counted
 from semistream.pipeline.decision import WENT, Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.stores.paged.manifest import Manifest
@@ -68,18 +68,16 @@ class Status:
             state = "running: it waits for rows"
         if last is None:
             return [("state", state), ("batches", "0, none is loaded yet")]
-        totals = last.totals
-        held = sum(segment.bytes for segment in last.held)
-        ago, came = now - last.decided_at, last.counts["rows_in"]
-        rows = f"{came:,} {'row' if came == 1 else 'rows'}"
+        totals, rows = last.totals, counted(last.counts["rows_in"], "row")
         lines = [
             ("state", state),
-            ("batches", f"{self.batches:,}, the last was loaded {ago:,.0f} s ago with {rows}"),
+            ("batches", f"{self.batches:,}, the last was loaded {now - last.decided_at:,.0f} s ago with {rows}"),
             ("rate", f"{self.rows_per_second:,.0f} rows/s while batches run"),
             *((name.replace("_", " "), f"{totals.get(name, 0):,}") for name in ("rows_in", *WENT)),
         ]
         if last.held:
-            lines.append(("held", f"{totals['held']:,} rows, {format_bytes(held)}"))
+            size = format_bytes(sum(segment.bytes for segment in last.held))
+            lines.append(("held", f"{totals['held']:,} rows, {size}"))
         for name, seen in last.lookups.items():
             asked = max(1, seen["matched"] + seen["unmatched"])
             newer = f", {self.behind[name]} newer" if self.behind.get(name) else ""
@@ -96,16 +94,13 @@ class Status:
 def status_of(state: Path, name: str, stores: dict[str, Path]) -> Status:
     """Read the ledger of a pipeline."""
     ledger = Ledger(state, name)
-    newest, number = ledger.newest(), ledger.last(BATCHES)
-    running = ledger.locked
-    working = _works_on(state) if running else None
+    newest, batches, running = ledger.newest(), ledger.next(BATCHES), ledger.locked
     if newest is None and not running:
         raise StateError(f"{name!r} has loaded nothing yet; there is no batch in {state}")
-    numbers = range(max(0, (number or 0) - _RECENT + 1), (number or 0) + 1)
-    recent = [one for one in (ledger.decided(BATCHES, n) for n in numbers) if one is not None]
     behind = {
         key: Manifest.versions(path)[-1] - newest.masters[key]
         for key, path in stores.items()
         if newest is not None and key in newest.masters and Manifest.versions(path)
     }
-    return Status(name, running, 0 if number is None else number + 1, newest, recent, behind, working)
+    works_on = _works_on(state) if running else None
+    return Status(name, running, batches, newest, ledger.before(batches, _RECENT), behind, works_on)
