@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream.errors import SchemaError, StateError
-from semistream.pipeline.inputs import check_drift, files_of, input_of
 from semistream.pipeline.ledger import Ledger
-from semistream.pipeline.sources import Source, source
+from semistream.pipeline.sources import Source, check_drift, files_of, input_of, source
 
 SALES = pa.table({"sale_id": [1, 2], "product": ["p1", "p2"], "amount": [1.5, 2.5]})
 

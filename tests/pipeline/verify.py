@@ -13,8 +13,8 @@ from pathlib import Path
 
 from semistream import MasterStore
 from semistream.pipeline.decision import Decision
-from semistream.pipeline.inputs import files_of
 from semistream.pipeline.ledger import Ledger
+from semistream.pipeline.sources import files_of
 from tests.pipeline.shop import Model, Row, Shop
 
 

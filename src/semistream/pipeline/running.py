@@ -17,14 +17,13 @@ from semistream.pipeline.batch import Batches, BatchId
 from semistream.pipeline.columns import PREFIX, SHED, UNMATCHED
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.dimensions import Mirrored, check_mirror
-from semistream.pipeline.inputs import check_drift, check_not_moved, input_of
 from semistream.pipeline.layout import Layout, analyse
 from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
 from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.memory import arrange
 from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, Relief, share_of
-from semistream.pipeline.sources import FILES, Source
+from semistream.pipeline.sources import FILES, Source, check_drift, check_not_moved, input_of
 from semistream.pipeline.status import at_work
 from semistream.pipeline.steps import check_steps
 from semistream.pipeline.stopping import stopped
