@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from semistream.errors import SchemaError
 from semistream.pipeline import columns as names
-from semistream.pipeline.crossing import PlacedLookup, look_up
 from semistream.pipeline.dimensions import Mirrored
 from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Memory
@@ -18,7 +17,7 @@ from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import beyond, leave, leave_by, mark_bad
 from semistream.pipeline.staging import FACT
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.steps.lookup import Lookup
+from semistream.pipeline.steps.lookup import Lookup, PlacedLookup, look_up
 from semistream.spark.frames import quoted
 from semistream.warehouse.contract import Limits
 

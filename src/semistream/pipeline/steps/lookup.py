@@ -1,13 +1,14 @@
 """``lookup``: columns of a master, for the rows that have its key.
 
-Lookups that stand side by side are done together (`crossing`), in the order that costs least (`memory`).
+Lookups that stand side by side are done together, in one crossing to Python (`look_up`), in the order that costs least
+(`memory`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,32 @@ import pyarrow as pa
 
 from semistream.budget import format_bytes
 from semistream.dimensions.dimension import Dimension
-from semistream.errors import ArgumentError, SemistreamError, local_path, meant
+from semistream.errors import ArgumentError, SchemaError, SemistreamError, local_path, meant
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import LookupSpec, asks
 from semistream.pipeline import columns as names
 from semistream.pipeline.memory import Claim, Memory
+from semistream.pipeline.routes import Departure, leave_by
 from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Form, Known, Step
 from semistream.pipeline.steps.spec import PipelineLookupSpec
+from semistream.spark.columns import spark_arrow
+from semistream.spark.frames import quoted
+from semistream.spark.lookups import CrossingLookup, look_up_all
+from semistream.spark.prepare import FrameFacts, prepare
+from semistream.spark.spec import EnrichSpec
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from semistream.changes.duplicates import SeenKeys
     from semistream.pipeline.layout import Layout, Schemas
+
+
+# Of a row without a match; one that is held goes there when it has waited in vain, if it is not loaded then.
+_ROUTES = {"drop": names.DROPPED, "fail": names.FAILED, "redirect": names.UNMATCHED, "hold": names.UNMATCHED}
+_GIVEN_UP = f"coalesce({names.EXPIRED}, false)"  # of a row that was held: it waited in vain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +158,97 @@ class Lookup(PipelineLookupSpec, Step):
             said = f"on_miss='infer' fills the surrogate key {surrogate!r}; name it among columns"
             raise known.error("columns", said)
         known.given_later.add(self.new_name(surrogate))
+
+
+@dataclass(frozen=True)
+class PlacedLookup:
+    """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
+
+    step: Lookup
+    number: int
+    store: MasterStore | Path
+    version: int
+    memory: int
+
+
+def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> DataFrame:
+    """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
+    from pyspark.sql import functions as F
+
+    if not lookups:
+        return frame
+    about = FrameFacts.of(frame)
+    kinds = {item.name: item.type for item in about.schema}
+    asked: list[CrossingLookup] = []
+    beside: dict[str, str] = {}
+    for one in lookups:
+        step = one.step
+        columns = dict(zip(names.asked_columns(one.number, len(step.keys)), step.keys, strict=True))
+        on = dict(zip(columns, step.keys.values(), strict=True))
+        if step.as_of is not None:
+            columns[names.time_column(one.number)] = step.as_of
+        foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
+        if foreign:
+            raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
+        stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
+        prepared = prepare(
+            replace(about, schema=stream, foreign={}),
+            one.store,
+            step.copy_to(
+                EnrichSpec,
+                on=on,
+                as_of=None if step.as_of is None else names.time_column(one.number),
+                memory=one.memory,
+                master_version=one.version,
+                transport="keys",
+                tasks_per_host=tasks,
+                on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair
+                min_match_rate=0.0,
+            ),
+        )
+        plan = prepared.plan
+        given = tuple(step.new_name(name) for name in plan.names)
+        there = [name for name in given if name in kinds]
+        if there:
+            raise SchemaError(f"{step.name}: there is a column {there[0]!r} already; give the new one another name")
+        kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(given, plan.names, strict=True)}
+        if step.on_miss in ("hold", "infer"):
+            beside |= columns  # held rows and members that are made need to know what was asked for
+        asked.append(
+            CrossingLookup.of(
+                prepared,
+                tuple(columns.values()),
+                given,
+                names.status_column(one.number),
+                leaves=step.leaves,
+                unless_given_up=step.on_miss == "hold" and step.then == "null",
+                refuses_null=step.on_null == "quarantine",
+            )
+        )
+    stays = F.expr(_GIVEN_UP) if any(one.unless_given_up for one in asked) else None
+    found = look_up_all(frame, asked, F.col(names.ROUTE).isNull(), stays, names.carrier_column(lookups[0].number))
+    if beside:
+        found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
+    return leave_by(found, [departure for one in lookups for departure in _departures(one)])
+
+
+def _departures(one: PlacedLookup) -> list[Departure]:
+    from pyspark.sql import functions as F
+
+    step, missed = one.step, f"NOT {names.status_column(one.number)}"
+    found: list[Departure] = []
+    if step.on_null == "quarantine":
+        why = f"is NULL, the key of {step.name}"
+        found += [(f"{quoted(name)} IS NULL", names.QUARANTINE, f"{name} {why}") for name in step.keys]
+    if not step.leaves:
+        return found
+    keys = [F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL")) for name in step.keys]
+    reason = F.concat(F.lit(f"{step.name}: no row for "), F.concat_ws(", ", *keys))
+    if step.on_miss == "hold":
+        found.append((f"{missed} AND NOT {_GIVEN_UP}", f"{names.HELD}:{step.name}", reason))
+    if step.on_miss != "hold" or step.then == "redirect":
+        found.append((missed, _ROUTES[step.on_miss], reason))
+    return found
 
 
 @asks(PipelineLookupSpec)
