@@ -140,8 +140,7 @@ def _known(body: dict[str, Any], words: Collection[str], lines: _Lines, table: s
 
 def _named(error: Exception, words: Collection[str]) -> str:
     """The setting that a message is about: the first that it names."""
-    found = {match.group(1): -match.start() for match in re.finditer(r"(\w+)=", str(error)) if match.group(1) in words}
-    return max(found, key=lambda word: found[word], default="")
+    return next((word for word in re.findall(r"(\w+)=", str(error)) if word in words), "")
 
 
 def _like(body: dict[str, Any], words: Collection[str]) -> str:
