@@ -97,7 +97,7 @@ def no_pin(patch: Patch) -> None:
 
 def misses_never_dropped(patch: Patch) -> None:
     """A key that missed once is taken to miss for ever."""
-    patch(held, "_arrived", lambda table, *_: np.zeros(table.num_rows, np.bool_))
+    patch(held._Arrived, "among", lambda _, table: np.zeros(table.num_rows, np.bool_))
 
 
 def held_after_the_commit(patch: Patch) -> None:

@@ -42,7 +42,6 @@ def stage(directory: Path, *, identity: str | None = None, unresolved: bool = Fa
     return Stage(
         prefix="sales-b000000007",
         routes=tuple(routes),
-        route="_ss_route",
         statuses={"products": "_ss_status0"},
         unresolved=("products",) if unresolved else (),
         identity=identity,

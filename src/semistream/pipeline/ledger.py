@@ -21,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -251,22 +252,17 @@ class Ledger:
 
     def newest(self) -> Decision | None:
         """The decision made last, whatever its kind: it tells totals and held rows."""
-        mine = self.latest()
-        if mine:
-            return mine[-1]
-        files = [
-            found[-1]
-            for part in (BATCHES, SIDE)
-            for directory in sorted((self.root / "former").glob(f"*/{part}"))
-            if (found := _numbered(directory))
-        ]
-        decisions = [one for one in map(self._decision, files) if one is not None]
-        return max(decisions, key=lambda one: one.sequence, default=None)
+        former = [one for one in (self.root / "former").glob("*/*") if one.name in (BATCHES, SIDE)]
+        found = self.latest() or self._last_in(former)
+        return found[-1] if found else None
 
     def latest(self) -> list[Decision]:
         """The last decision of each kind, in the order in which they were made: what a crash may have cut short."""
-        found = [self.decided(kind, number) for kind in (BATCHES, SIDE) if (number := self.last(kind)) is not None]
-        return sorted((one for one in found if one is not None), key=lambda one: one.sequence)
+        return self._last_in([self.root / BATCHES, self.root / SIDE])
+
+    def _last_in(self, directories: Iterable[Path]) -> list[Decision]:
+        files = [found[-1] for one in directories if (found := _numbered(one))]
+        return sorted(filter(None, map(self._decision, files)), key=lambda one: one.sequence)
 
     def before(self, number: int, most: int) -> list[Decision]:
         """The decisions on the batches before one, the newest first; at most so many."""

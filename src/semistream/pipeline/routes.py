@@ -157,7 +157,6 @@ def make_stage(
     return Stage(
         prefix=batch.prefix,
         routes=tuple(routes),
-        route=ROUTE,
         statuses={one.name: names.status_column(number) for number, one in layout.numbered},
         unresolved=tuple(one.name for _, one in unresolved),
         identity=names.IDENTITY if many else None,
