@@ -14,7 +14,6 @@ from semistream.pipeline import assign_keys
 from semistream.pipeline import columns as names
 from semistream.pipeline.dimensions import Mirrored, mirror, resolve
 from semistream.pipeline.layout import Layout, Schemas
-from semistream.pipeline.staging import FACT
 from semistream.warehouse import DeltaWarehouse, StagedFile
 from semistream.warehouse.contract import Limits
 
@@ -51,7 +50,7 @@ def layout(customers: Path) -> Layout:
 def schemas(taken: dict[str, str]) -> Schemas:
     kinds = {"id": pa.int64(), "customer_sk": pa.int64()}
     facts = pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()])
-    return Schemas({FACT: facts}, taken, hidden={})
+    return Schemas({names.FACT: facts}, taken, hidden={})
 
 
 def unresolved(directory: Path, taken: dict[str, str], rows: list[tuple[int, str | None, int | None]]) -> StagedFile:

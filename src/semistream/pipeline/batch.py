@@ -29,7 +29,7 @@ from semistream.pipeline.layout import Layout, Schemas
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.routes import choose_columns, make_stage
-from semistream.pipeline.staging import FACT, KEYS, SUMMARY, UNRESOLVED, Staged, plain
+from semistream.pipeline.staging import SUMMARY, Staged, plain
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StaleWriterError
@@ -133,17 +133,19 @@ class Batches:
             self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
         dimensions: dict[str, int] = {}
-        if UNRESOLVED in staged.files:
-            place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{FACT}"
-            facts, dimensions = resolve(layout, self.schemas, staged.files[UNRESOLVED], place, prefix, self._budget)
-            staged.files[FACT] = [*staged.files.get(FACT, []), *facts]
+        if names.UNRESOLVED in staged.files:
+            place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{names.FACT}"
+            facts, dimensions = resolve(
+                layout, self.schemas, staged.files[names.UNRESOLVED], place, prefix, self._budget
+            )
+            staged.files[names.FACT] = [*staged.files.get(names.FACT, []), *facts]
         segments = list(released.left)
         for route, files in staged.files.items():
             kind, _, master = route.partition(":")
             if kind == names.HELD:
                 segments += [new_held_file(master, file) for file in files]
         segments = [replace(segment, path=self._keep(segment.path)) for segment in segments]
-        seen = tuple(self._keep(file.path) for file in staged.files.get(KEYS, []))
+        seen = tuple(self._keep(file.path) for file in staged.files.get(names.KEYS, []))
         writes = self._writes(staged, again)
         # The files are durable, each by itself; their names must be too before a decision relies on them.
         for directory in (self.ledger.root / "held", *(self.warehouse.place(one.table) for one in writes)):
@@ -299,7 +301,7 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
     rows = staged.counts
     counts = {
         **came,
-        "enriched": rows[FACT],
+        "enriched": rows[names.FACT],
         "unmatched": rows[names.UNMATCHED] + rows[names.DROPPED] + rows[names.FAILED],
         "held": sum(number for route, number in rows.items() if route.startswith(f"{names.HELD}:")),
         "shed": rows[names.SHED],

@@ -14,9 +14,12 @@ SINCE = "_ss_since"  # when a row that was held began to wait, in seconds since 
 EXPIRED = "_ss_expired"  # of a row that was held: it waited in vain
 HELD_TIME = "_held_time"  # in a file of held rows: the moment as of which a row asks
 
-# Routes.
+# Routes. The first is the column's NULL; rows of the next two are written for the driver.
+FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 UNMATCHED, HELD, DUPLICATE, FILTERED = "unmatched", "held", "duplicate", "filtered"
 QUARANTINE, DROPPED, FAILED, SHED = "quarantine", "dropped", "failed", "shed"
+# A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
+FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED, SHED)
 
 
 def status_column(number: int) -> str:

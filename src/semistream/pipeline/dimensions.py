@@ -15,7 +15,6 @@ from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import columns as names
 from semistream.pipeline.held import COPIES, read_granted
-from semistream.pipeline.staging import FACT
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
 
@@ -60,7 +59,7 @@ def resolve(
         members.make(paths, budget)
         made.append(members)
         versions |= {one.table: dimension.store.version for one in layout.dimensions if one.store == step.store}
-    facts = schemas.tables[FACT]
+    facts = schemas.tables[names.FACT]
     finished = []
     for table in read_granted(paths, budget):
         for members in made:

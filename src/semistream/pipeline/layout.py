@@ -15,7 +15,6 @@ from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.relief import Relief
 from semistream.pipeline.routes import beyond, leave, leave_by, mark_bad
-from semistream.pipeline.staging import FACT
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup, PlacedLookup, look_up
 from semistream.spark.frames import quoted
@@ -61,7 +60,7 @@ class Layout:
 
     def table_of(self, route: str) -> str:
         """The warehouse's table for the rows of a route: that of facts, or one beside it that the route names."""
-        return self.table if route == FACT else f"{self.table}_{route}"
+        return self.table if route == names.FACT else f"{self.table}_{route}"
 
     @property
     def weight(self) -> str | None:
@@ -151,7 +150,7 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     facts = stored_schema(pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]))
     originals = stored_schema(pa.schema([pa.field(name, kinds[name]) for name in layout.original]))
     carried = [*originals, *([pa.field(layout.weight, pa.float64())] if layout.weight is not None else [])]
-    tables = {FACT: facts}
+    tables = {names.FACT: facts}
     if layout.redirects:
         tables[names.UNMATCHED] = pa.schema([*carried, ("_reason", pa.string()), *_WHEN])
     if layout.relief is not None:

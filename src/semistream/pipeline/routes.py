@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.pipeline import columns as names
-from semistream.pipeline.columns import BROKEN, QUARANTINE, REASON, ROUTE
-from semistream.pipeline.staging import FACT, UNRESOLVED, Route, Stage
+from semistream.pipeline.columns import BROKEN, FACT, QUARANTINE, REASON, ROUTE
+from semistream.pipeline.staging import Route, Stage
 from semistream.spark.frames import quoted
 from semistream.warehouse.contract import Limits
 
@@ -151,7 +151,7 @@ def make_stage(
         beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
         beside += [names.status_column(number) for number, _ in unresolved]
         fields = [*schemas.tables[FACT], *(pa.field(name, schemas.hidden[name]) for name in beside)]
-        routes.append(Route(UNRESOLVED, (*facts, *beside), pa.schema(fields), staging))
+        routes.append(Route(names.UNRESOLVED, (*facts, *beside), pa.schema(fields), staging))
     for number, step in enumerate(layout.steps):
         routes += step.routes(number, layout, schemas, staging, started)
     return Stage(

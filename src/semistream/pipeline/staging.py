@@ -24,25 +24,12 @@ import pyarrow.parquet as pq
 
 from semistream.durable import private
 from semistream.errors import StateError
-from semistream.pipeline import columns as names
+from semistream.pipeline.columns import FACT, FIRST, KEYS, REASON, ROUTE, UNRESOLVED
 from semistream.spark.metrics import add_reports
 from semistream.warehouse.contract import StagedFile
 
-FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
 SUMMARY = "about string"  # what a task returns: one line of JSON
 _COSTS = ("hits", "misses", "pages_read", "bytes_read", "peak_bytes", "cached_bytes")  # of a lookup, as decisions say
-# A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
-_FIRST = (
-    names.FAILED,
-    FACT,
-    names.HELD,
-    names.UNMATCHED,
-    names.QUARANTINE,
-    names.DROPPED,
-    names.DUPLICATE,
-    names.FILTERED,
-    names.SHED,
-)
 
 
 @dataclass(frozen=True)
@@ -69,18 +56,12 @@ class Stage:
 
     @property
     def columns(self) -> list[str]:
-        own = [
-            names.ROUTE,
-            names.REASON,
-            *self.statuses.values(),
-            *([self.identity] if self.identity else []),
-            *self.carriers,
-        ]
+        own = [ROUTE, REASON, *self.statuses.values(), *([self.identity] if self.identity else []), *self.carriers]
         return list(dict.fromkeys([*(name for route in self.routes for name in route.columns), *own]))
 
-    def function(self, columns: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def function(self, names: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """For `mapInArrow`, on columns of these names."""
-        return lambda batches: _Task(self, columns).run(batches)
+        return lambda batches: _Task(self, names).run(batches)
 
 
 @dataclass
@@ -135,19 +116,19 @@ class Staged:
 class _Task:
     """One task: a writer for each route that occurs."""
 
-    def __init__(self, stage: Stage, columns: list[str]) -> None:
+    def __init__(self, stage: Stage, names: list[str]) -> None:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         self.stage = stage
-        self.columns = columns
+        self.names = names
         self.suffix = f"{part:05d}-{uuid.uuid4().hex[:12]}"
         self.routes = {route.name: route for route in stage.routes}
         self.open: dict[str, ParquetDraft] = {}
         self.counts = Counter[str]()
         self.lookups = {name: {"matched": 0, "unmatched": 0} for name in stage.statuses}
-        self.carriers = [name for name in stage.carriers if name in columns]
+        self.carriers = [name for name in stage.carriers if name in names]
         self.reports: set[str] = set()
         self.samples: dict[str, list[str]] = {}
         self.seen: dict[str, list[Any]] = {}
@@ -156,7 +137,7 @@ class _Task:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    self._add(pa.RecordBatch.from_arrays(batch.columns, names=self.columns))
+                    self._add(pa.RecordBatch.from_arrays(batch.columns, names=self.names))
             files = {route: asdict(draft.finish()) for route, draft in self.open.items()}
         except BaseException:
             for draft in self.open.values():
@@ -169,7 +150,7 @@ class _Task:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         stage = self.stage
-        routes = pc.fill_null(batch.column(names.ROUTE), FACT)
+        routes = pc.fill_null(batch.column(ROUTE), FACT)
         for name, column in stage.statuses.items():
             flags = batch.column(column)
             self.lookups[name]["matched"] += pc.sum(flags).as_py() or 0
@@ -197,14 +178,14 @@ class _Task:
             self.seen.setdefault(route, []).append(np.unique(numbers.to_numpy(zero_copy_only=False)))
         else:
             self.counts[route] += pc.sum(chosen).as_py() or 0
-        if route != FACT and len(self.samples.get(route, [])) < 3 and names.REASON in batch.schema.names:
-            some = batch.column(names.REASON).filter(chosen).slice(0, 3).to_pylist()
+        if route != FACT and len(self.samples.get(route, [])) < 3 and REASON in batch.schema.names:
+            some = batch.column(REASON).filter(chosen).slice(0, 3).to_pylist()
             self.samples.setdefault(route, []).extend(text for text in some if text is not None)
 
     def _count_once(self) -> None:
-        """Input rows by their route; one whose copies went different ways counts once, for the first of `_FIRST`."""
+        """Input rows by their route; one whose copies went different ways counts once, for the first of `FIRST`."""
         known = np.empty(0, np.int64)
-        for route in sorted(self.seen, key=lambda name: _FIRST.index(name.partition(":")[0])):
+        for route in sorted(self.seen, key=lambda name: FIRST.index(name.partition(":")[0])):
             new = np.setdiff1d(np.concatenate(self.seen[route]), known)
             self.counts[route] = len(new)
             known = np.concatenate([known, new])
