@@ -123,7 +123,7 @@ class Batches:
         released = self.held(before).release(masters.stores, before.read if before else {}, started, staging)
         seeds = (uuid.UUID(batch.query).int, batch.number)
         rows = layout.prepare_rows(frame, masters.versions, share, seeds, again)
-        rows_in, staged = self._compute(rows, frame, batch, masters, released, started)
+        rows_in, staged = self._compute(rows, batch, masters, released, started)
         reach("after_staging")
         staged.look()
         counts = _counts({**dict.fromkeys(CAME, 0), again or "rows_in": rows_in, "released": released.rows}, staged)
@@ -197,13 +197,13 @@ class Batches:
         )
 
     def _compute(
-        self, frame: DataFrame, source: DataFrame, batch: BatchId, masters: Masters, released: Released, started: float
+        self, frame: DataFrame, batch: BatchId, masters: Masters, released: Released, started: float
     ) -> tuple[int, Staged]:
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        seen = Observation("rows")
+        seen, came = Observation("rows"), frame
         frame = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
@@ -216,7 +216,7 @@ class Batches:
         try:
             rows = int(seen.get["rows"])
         except Py4JJavaError:  # Spark saw that there is nothing to compute, and left the count out too
-            rows = source.count()
+            rows = came.count()
         return rows, Staged.of(lines, stage.statuses)
 
     def _check(self, batch: BatchId, counts: dict[str, int], staged: Staged) -> None:

@@ -65,6 +65,7 @@ class Decision:
 
     @property
     def read(self) -> dict[str, Read]:
+        """What was read of each master."""
         return {name: Read(self.stores.get(name, ""), number) for name, number in self.masters.items()}
 
     def to_json(self) -> dict[str, Any]:

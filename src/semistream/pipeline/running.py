@@ -154,12 +154,14 @@ class Running:
         return done
 
     def retry(self) -> Decision | None:
+        """See `Pipeline.retry`."""
         layout = self._batches.layout
         if not layout.redirects:
             raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
         return self._again("retried", UNMATCHED, layout.carried)
 
     def reconcile(self) -> Decision | None:
+        """See `Pipeline.reconcile`."""
         layout = self._batches.layout
         if layout.relief is None:
             raise ArgumentError(f"{self.pipeline.name!r} sheds no rows (it has no shed=), so there is nothing to load")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -91,11 +90,9 @@ class StoreSink:
         token = (f"{self.app}@{query}" if query else self.app, batch_id)
         if self._dimension:
             dimension = Dimension(store)
-            schema, key = (
-                (dimension.change_schema, dimension.key)
-                if self.effective is None
-                else dimension.with_time(self.effective)
-            )
+            schema, key = dimension.change_schema, dimension.key
+            if self.effective is not None:
+                schema, key = dimension.with_time(self.effective)
             changes = self._changes(rows, schema, key, batch_id)
             done = dimension.apply(changes, effective=self.effective, token=token, max_bad_rate=self.max_bad_rate)
             self.last = Applied(dimension.store, rejects=changes.rejects, applied=done.applied)
@@ -113,13 +110,9 @@ class StoreSink:
             return plain_changes(rows, schema, key, op=self.op, order=self.order, name=name)
         if self.value not in rows.column_names:
             raise ArgumentError(f"value={self.value!r} is no column of the changes; they have {rows.column_names}")
-        return debezium_changes(_lines(rows.column(self.value), name), schema, key)
-
-
-def _lines(column: pa.ChunkedArray, name: str) -> Iterator[tuple[str, int, str | bytes]]:
-    for number, text in enumerate(column.to_pylist(), 1):
-        if text is not None:  # a tombstone follows a delete in Kafka, and says nothing more
-            yield name, number, text
+        texts = enumerate(rows.column(self.value).to_pylist(), 1)
+        # A tombstone, None, follows a delete in Kafka, and says nothing more.
+        return debezium_changes(((name, number, text) for number, text in texts if text is not None), schema, key)
 
 
 def _behind(changes: Changes) -> float | None:

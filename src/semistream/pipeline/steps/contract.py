@@ -64,6 +64,7 @@ class Known:
         self.need(used, word)
 
     def add(self, name: str, kind: pa.DataType | None, word: str) -> None:
+        """A new column."""
         if name.lower().startswith(PREFIX):
             raise self.error(word, f"{name!r}: names that begin with {PREFIX!r} are used by the pipeline")
         if name in self.types:
