@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semistream.budget import format_bytes, parse_bytes
-from semistream.errors import MemoryBudgetError, SemistreamError
+from semistream.errors import MemoryBudgetError
 from semistream.lookup.bind import bind
 from semistream.lookup.choose import SPARK_CANDIDATES, choose_algorithm
 from semistream.lookup.spec import LookupSpec
@@ -93,23 +93,20 @@ def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
     if not free:
         return given
     unit = max(1, left // max(_UNITS, len(free)))
-    least = min(_GROWING, _UNITS // len(free))
-    costs = [
-        [
-            (math.inf, "") if one.grows and units < least else one.seconds(units * unit, tasks)
-            for units in range(1, _UNITS + 1)
-        ]
-        for one in free
-    ]
+    growing = max(1, min(_GROWING, _UNITS // len(free)))
+    ways = []  # of each, by the units that it gets
+    for one in free:
+        units = range(growing if one.grows else 1, _UNITS + 1)
+        ways.append({n: Allotment(n * unit, *one.seconds(n * unit, tasks)) for n in units})
     # best[u]: the least time of the lookups so far in u units, and how they divide them
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
-    for cost in costs:
+    for way in ways:
         following: dict[int, tuple[float, list[int]]] = {}
         for used, (time, taken) in best.items():
-            for units, (seconds, _) in enumerate(cost, 1):
-                total = used + units
-                if total <= _UNITS and seconds < math.inf and time + seconds < following.get(total, (math.inf, []))[0]:
-                    following[total] = (time + seconds, [*taken, units])
+            for n, allotment in way.items():
+                total, seconds = used + n, time + allotment.seconds
+                if total <= _UNITS and seconds < following.get(total, (math.inf, []))[0]:
+                    following[total] = (seconds, [*taken, n])
         best = following
     if not best:
         needs = "; ".join(f"{one.name} has {format_bytes(one.store.bytes)}" for one in free)
@@ -118,10 +115,7 @@ def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
         )
     _, taken = min(best.values(), key=lambda item: item[0])
     spare = (_UNITS - sum(taken)) // len(free)  # nobody gains by it, but caches grow with the stream's needs
-    for one, units, known in zip(free, taken, costs, strict=True):
-        units += spare
-        given[one.name] = Allotment(units * unit, *known[units - 1])
-    return given
+    return given | {one.name: way[n + spare] for one, n, way in zip(free, taken, ways, strict=True)}
 
 
 def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float]) -> list[Step]:
@@ -140,16 +134,11 @@ def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float])
 
 def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
     """Does a lookup use columns that others of this run add?"""
-    wanted = set(step.asks)
+    added: set[str] = set()
     for one in before:
-        try:
-            store = MasterStore.open(one.store)
-        except SemistreamError:
-            return True
-        names = one.columns if one.columns is not None else store.schema.names
-        if wanted & {one.new_name(name) for name in names}:
-            return True
-    return False
+        names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
+        added |= {one.new_name(name) for name in names}
+    return not added.isdisjoint(step.asks)
 
 
 def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:
