@@ -234,8 +234,8 @@ def _read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, So
 
 def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batches:
     """Everything that a batch needs; the warehouse's tables are there afterwards."""
-    found, _ = arrow_schema(frame)
-    columns = pa.schema([item for item in found if not item.name.startswith(PREFIX)])  # without those put beside them
+    warehouse, last = pipeline.sink, ledger.newest()
+    columns = pa.schema([item for item in arrow_schema(frame)[0] if not item.name.startswith(PREFIX)])
     if pipeline.columns() is None:  # only now the source's columns are known
         check_steps(pipeline.steps, columns)
     key = next((step.remembers for step in pipeline.steps if step.remembers), None)
@@ -243,11 +243,27 @@ def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batch
     if key is not None:
         schema = pa.schema([columns.field(name) for name in key])
         seen = SeenKeys(ledger.root / "seen", schema, pipeline.driver_memory)
-    layout = _lay_out(pipeline, frame, columns.names, seen, ledger.newest())
+    asked = {name: (one["matched"], one["unmatched"]) for name, one in (last.lookups if last else {}).items()}
+    passing = {name: matched / (matched + missed) for name, (matched, missed) in asked.items() if matched + missed}
+    tasks = max(1, int(frame.sparkSession.sparkContext.defaultParallelism))
+    memory = pipeline.divide_memory(seen, tasks)
+    shed = pipeline.shed
+    layout = Layout(
+        table=pipeline.table,
+        steps=tuple(arrange(pipeline.steps, memory, passing)),
+        memory=memory,
+        original=columns.names,
+        required=pipeline.required,
+        max_bad_rate=pipeline.max_bad_rate,
+        tasks=tasks,
+        driver_memory=pipeline.driver_memory,
+        dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
+        relief=None if shed is None else Relief.of(shed, pipeline.steps, columns.names, pipeline.memory, tasks),
+        limits=warehouse.limits,
+    )
     newest = {name: one.number for name, one in find_newest(layout.lookups, seen).items()}
     path = None if seen is None else seen.store.path
     schemas = analyse(layout, frame, Masters(newest, path, stores={}, many=False))
-    warehouse = pipeline.sink
     tables = {layout.table_of(route): schema for route, schema in schemas.tables.items()}
     for table, schema in tables.items():
         warehouse.prepare(table, schema)
@@ -257,25 +273,3 @@ def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batch
         stores = {*(one.store for one in layout.lookups), *(one.store for one in layout.dimensions)}
         probe(frame.sparkSession, [ledger.root, *map(warehouse.place, tables)], stores)
     return Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)
-
-
-def _lay_out(
-    pipeline: Pipeline, frame: DataFrame, columns: list[str], seen: SeenKeys | None, last: Decision | None
-) -> Layout:
-    asked = {name: (one["matched"], one["unmatched"]) for name, one in (last.lookups if last else {}).items()}
-    passing = {name: matched / (matched + missed) for name, (matched, missed) in asked.items() if matched + missed}
-    tasks = max(1, int(frame.sparkSession.sparkContext.defaultParallelism))
-    memory = pipeline.divide_memory(seen, tasks)
-    return Layout(
-        table=pipeline.table,
-        steps=tuple(arrange(pipeline.steps, memory, passing)),
-        memory=memory,
-        original=columns,
-        required=pipeline.required,
-        max_bad_rate=pipeline.max_bad_rate,
-        tasks=tasks,
-        driver_memory=pipeline.driver_memory,
-        dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
-        relief=Relief.of(pipeline.shed, pipeline.steps, columns, pipeline.memory, tasks) if pipeline.shed else None,
-        limits=pipeline.sink.limits,
-    )
