@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from semistream.changes.plain import Line, parsed_lines
-from semistream.changes.rows import Bad, Changes, assemble
+from semistream.changes.rows import Bad, Changes, Line, assemble, parsed_lines
 from semistream.changes.values import BASE64, UNITS, array_of
 from semistream.errors import choose
 

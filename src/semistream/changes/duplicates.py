@@ -24,9 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget, parse_bytes
-from semistream.changes.applying import present
+from semistream.changes.applying import Token, check_token, present, publish, token_property, was_applied
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore

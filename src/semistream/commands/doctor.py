@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from semistream.budget import format_bytes
 from semistream.commands import environment
@@ -37,14 +38,8 @@ _PACKAGES = (
 )
 _SPARK_SECONDS = 180
 _SESSION = """
-import os, sys
-from semistream.spark.java import ensure_java
-ensure_java()
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-spark = builder.getOrCreate()
+from semistream.spark.session import local_session
+spark = local_session("doctor", "local[1]")
 assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10
 print(spark.version)
 spark.stop()
@@ -142,7 +137,12 @@ def _direct(directory: Path) -> Check:
 def _session() -> Check:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _SESSION], capture_output=True, text=True, timeout=_SPARK_SECONDS, check=False
+            [sys.executable, "-c", _SESSION],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=_SPARK_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Check("bad", "Spark session", f"did not start within {_SPARK_SECONDS} seconds")
@@ -154,8 +154,8 @@ def _session() -> Check:
 
 @app.command(rich_help_panel="This machine")
 def doctor(
-    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
-    directory: Annotated[Path, typer.Option("--directory", help="Where stores will be.")] = Path(),
+    spark: Annotated[bool, Option("--spark", help="Start a Spark session too.")] = False,
+    directory: Annotated[Path, Option(help="Where stores will be.")] = Path(),
 ) -> None:
     """Check what semistream needs here; exit code 1 when something is wrong."""
     from rich.text import Text

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, SinkError, choose
-from semistream.warehouse.marks import check_app, check_query
+from semistream.warehouse.marks import check_app, check_query, stream_marks, table_mark
 from semistream.warehouse.schemas import stored_schema
 
 Kind = Literal["append", "replace"]
@@ -93,18 +93,19 @@ class BatchWrites:
         if twice:
             raise ArgumentError(f"batch {self.batch} writes twice to {', '.join(twice)}; give each table one Write")
 
+    @property
+    def marks(self) -> dict[str, int]:
+        """What a warehouse that has the whole batch remembers: how far stream and tables have come, and whose it is."""
+        tables = {table_mark(self.app, self.query, one.table): self.batch for one in self.writes if one.changes}
+        return stream_marks(self.app, self.query, self.batch) | tables
+
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, lists, strings and numbers."""
         writes = [
-            {
-                "table": write.table,
-                "kind": write.kind,
-                "files": [asdict(file) for file in write.files],
-                "schema": encode_schema(write.schema),
-            }
+            {**vars(write), "files": [asdict(file) for file in write.files], "schema": encode_schema(write.schema)}
             for write in self.writes
         ]
-        return {"app": self.app, "query": self.query, "batch": self.batch, "writes": writes}
+        return {**vars(self), "writes": writes}
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> BatchWrites:

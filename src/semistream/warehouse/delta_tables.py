@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from semistream.warehouse.contract import (
     RESERVED,
     BatchWrites,
     Form,
+    Kind,
     Limits,
     Warehouse,
     Write,
@@ -36,6 +38,7 @@ from semistream.warehouse.contract import (
 from semistream.warehouse.delta_log import (
     add_action,
     check_deltalake,
+    committing,
     create_table,
     first_line,
     marked,
@@ -43,6 +46,7 @@ from semistream.warehouse.delta_log import (
     open_table,
     replace_keys,
     rows_of,
+    types_in,
 )
 from semistream.warehouse.marks import (
     Marks,
@@ -59,7 +63,8 @@ from semistream.warehouse.marks import (
 from semistream.warehouse.schemas import check_new_columns, check_schema, stored_schema, types_of
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
 
 _LEDGER = f"{RESERVED}_ledger"
 _LEDGER_SCHEMA = pa.schema([("batch", pa.int64())])  # it has no rows: its log holds the marks, and the counts to read
@@ -97,7 +102,7 @@ class DeltaWarehouse(Warehouse):
             create_table(path, schema)
             there = open_table(path)
             assert there is not None
-        new = check_schema(path, _types(there), types_of(schema), may_add=self.evolve)
+        new = check_schema(path, types_in(there), types_of(schema), may_add=self.evolve)
         if new:
             from deltalake import Schema
 
@@ -129,7 +134,10 @@ class DeltaWarehouse(Warehouse):
         """Commit table by table, then the ledger; see `Warehouse.commit`."""
         check_deltalake()
         stream = self._streams.of(batch.app)
-        ledger = open_table(self.root / _LEDGER) or self._create_ledger()
+        ledger = open_table(self.root / _LEDGER)
+        if ledger is None:
+            self.root.mkdir(parents=True, exist_ok=True)
+            ledger = create_table(self.root / _LEDGER, _LEDGER_SCHEMA)
         marks = marks_in(ledger, stream, batch.query)
         if stream.holds(marks, batch.query, batch.batch):
             return False
@@ -138,13 +146,11 @@ class DeltaWarehouse(Warehouse):
         tables = [self._table_for(stream, marks, ledger, batch, write) for write in writes]
         for write, table in zip(writes, tables, strict=True):
             if table is not None:
-                self._add(stream, table, batch, write)
+                actions = [add_action(self._path(write.table), file) for file in write.files]
+                self._commit(table, batch, stream_marks(batch.app, batch.query, batch.batch), actions, write.kind)
                 reach("warehouse.table_written")
         reach("warehouse.before_commit")
-        done = stream_marks(batch.app, batch.query, batch.batch)
-        done |= {table_mark(batch.app, batch.query, write.table): batch.batch for write in writes}
-        about = _about(batch) | {"rows": json.dumps({write.table: write.rows for write in writes})}
-        self._write(stream, ledger, [], "append", marked(done, about), batch)
+        self._commit(ledger, batch, batch.marks, rows=json.dumps({write.table: write.rows for write in writes}))
         reach("warehouse.committed")
         stream.seen[batch.query] = batch.batch
         return True
@@ -160,28 +166,27 @@ class DeltaWarehouse(Warehouse):
         self.prepare(table, rows.schema)
         there = open_table(path)
         assert there is not None
-        before = _mirrored(there, table)
-        if version <= before:
+        before = there.transaction_version(mirror_mark(table))
+        if before is not None and version <= before:
             return False
         properties = marked(mirror_marks(table, version, store), {"mirror": str(version)})
         reach("mirror.before_commit")
         try:
             replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
         except CommitFailedError as error:
-            now = open_table(path)
-            if now is not None and _mirrored(now, table) != before:
-                raise stale_mirror(path, version, _mirrored(now, table)) from error
+            now = self._mark(table, mirror_mark(table))
+            if now not in (None, before):
+                raise stale_mirror(path, version, now) from error
             raise SinkError(f"{path}: version {version} was not mirrored: {first_line(error)}") from error
         reach("mirror.committed")
         return True
 
     def mirrored(self, table: str) -> int:
-        there = open_table(self._path(table))
-        return -1 if there is None else _mirrored(there, table)
+        version = self._mark(table, mirror_mark(table))
+        return -1 if version is None else version
 
     def mirrored_store(self, table: str) -> int | None:
-        there = open_table(self._path(table))
-        return None if there is None else there.transaction_version(mirror_store_mark(table))
+        return self._mark(table, mirror_store_mark(table))
 
     def files(self, table: str) -> set[str]:
         """The files that make up the table now."""
@@ -203,9 +208,9 @@ class DeltaWarehouse(Warehouse):
     def _path(self, table: str) -> Path:
         return self.root / directory_name(table)
 
-    def _create_ledger(self) -> DeltaTable:
-        self.root.mkdir(parents=True, exist_ok=True)
-        return create_table(self.root / _LEDGER, _LEDGER_SCHEMA)
+    def _mark(self, table: str, mark: str) -> int | None:
+        there = open_table(self._path(table))
+        return None if there is None else there.transaction_version(mark)
 
     def _table_for(
         self, stream: Stream, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
@@ -228,53 +233,26 @@ class DeltaWarehouse(Warehouse):
             )
         if table is None:
             raise SinkError(f"{path} is no Delta table; call prepare({write.table!r}, schema) first")
-        check_schema(path, _types(table), types_of(write.schema), may_lack=self.evolve)
+        check_schema(path, types_in(table), types_of(write.schema), may_lack=self.evolve)
         for file in write.files:
             staged_path(path, file)
         return table
 
-    def _add(self, stream: Stream, table: DeltaTable, batch: BatchWrites, write: Write) -> None:
-        path = self._path(write.table)
-        # A replacement is for what this snapshot holds: rows that came in between must not survive it.
-        retries = 0 if write.kind == "replace" else None
-        properties = marked(stream_marks(batch.app, batch.query, batch.batch), _about(batch), retries=retries)
-        mode = "overwrite" if write.kind == "replace" else "append"
-        self._write(stream, table, [add_action(path, file) for file in write.files], mode, properties, batch)
-
-    def _write(
+    def _commit(
         self,
-        stream: Stream,
         table: DeltaTable,
-        actions: list[Any],
-        mode: str,
-        properties: CommitProperties,
         batch: BatchWrites,
+        marks: dict[str, int],
+        actions: Sequence[AddAction] = (),
+        kind: Kind = "append",
+        **about: str,
     ) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        before = marks_in(table, stream, batch.query)
-        try:
-            table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
-        except CommitFailedError as error:
-            table.update_incremental()
-            if marks_in(table, stream, batch.query) == before:
-                raise SinkError(
-                    f"{table.table_uri}: batch {batch.batch} was not written: {first_line(error)}"
-                ) from error
-            raise stream.stale(batch.batch, place=table.table_uri) from error
-
-
-def _about(batch: BatchWrites) -> dict[str, str]:
-    return {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
-
-
-def _types(table: DeltaTable) -> dict[str, str]:
-    return types_of(pa.schema(table.schema().to_arrow()))
-
-
-def _mirrored(table: DeltaTable, name: str) -> int:
-    version = table.transaction_version(mirror_mark(name))
-    return -1 if version is None else version
+        about |= {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
+        # A replacement is for what this snapshot holds: rows that came in between must not survive it.
+        mode, retries = ("overwrite", 0) if kind == "replace" else ("append", None)
+        properties = marked(marks, about, retries=retries)
+        with committing(table, self._streams.of(batch.app), batch.query, batch.batch, table.table_uri):
+            table.create_write_transaction(list(actions), mode, table.schema(), commit_properties=properties)
 
 
 def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:
