@@ -37,8 +37,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
             f"{times.null_count} changes have no time in column {effective!r}; a history needs one for each: "
             "name another column with effective="
         )
-    latest = last_of_each(store.codec, changes, [times])
-    latest = in_order(latest, shape.key)
+    latest = in_order(last_of_each(store.codec, changes, [times]), shape.key)
     found = store.get(distinct(store, latest.select(list(shape.key))))
     groups = groups_of(store.codec, [found, latest], shape.key)
     values = value_groups(shape.attributes, [found, latest])
@@ -46,7 +45,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
     gone = pc.equal(latest.column(OP), "delete").to_pylist()
     sample = {int(number): place for place, number in enumerate(values)}  # a row that has these values
     versions: dict[int, list[Version]] = {}
-    for place, one in enumerate(_versions(found, kind, values, shape)):
+    for place, one in enumerate(_versions(found, values, shape)):
         versions.setdefault(int(groups[place]), []).append(one)
     waiting: dict[int, list[Change]] = {}
     for place, (moment, deleted) in enumerate(zip(moments, gone, strict=True), found.num_rows):
@@ -68,7 +67,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
                 next_key += 1
         _count(counts, old, new)
         made.extend((key_row[group], one) for one in new)
-    both = pa.concat_tables([found.select(_names(shape)), latest.select(_names(shape))])
+    both = pa.concat_tables([rows.select([*shape.key, *shape.attributes]) for rows in (found, latest)])
     return Work(_history_rows(store, shape, both, made, sample), next_key, counts)
 
 
@@ -100,21 +99,16 @@ def _count(counts: Counts, old: list[Version], new: list[Version]) -> None:
         counts.changed += not past.inferred and past.values != one.values
 
 
-def _versions(rows: pa.Table, kind: pa.DataType, values: Numbers, shape: Shape) -> list[Version]:
-    begins, ends = ints(rows.column(VALID_FROM), kind).to_pylist(), ints(rows.column(VALID_TO), kind).to_pylist()
-    numbers = rows.column(shape.surrogate).to_pylist()
-    inferred = rows.column(INFERRED).to_pylist()
-    observed = rows.column(OBSERVED).to_pylist()
-    return [
-        Version(
-            begins[row],
-            ends[row],
-            None if inferred[row] or numbers[row] is None else (int(values[row]),),
-            numbers[row],
-            tuple(np.frombuffer(observed[row] or b"", np.int64).tolist()),
-        )
-        for row in range(rows.num_rows)
-    ]
+def _versions(rows: pa.Table, values: Numbers, shape: Shape) -> list[Version]:
+    times = [ints(rows.column(name), rows.schema.field(name).type).to_pylist() for name in (VALID_FROM, VALID_TO)]
+    others = [rows.column(name).to_pylist() for name in (shape.surrogate, INFERRED, OBSERVED)]
+    made = []
+    for begin, end, number, inferred, seen, value in zip(
+        *times, *others, values[: rows.num_rows].tolist(), strict=True
+    ):
+        observed = tuple(np.frombuffer(seen or b"", np.int64).tolist())
+        made.append(Version(begin, end, None if inferred or number is None else (value,), number, observed))
+    return made
 
 
 def _packed(observed: tuple[int, ...]) -> bytes | None:
@@ -125,18 +119,11 @@ def beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Ta
     """Inferred members whose deletion came first are valid until then."""
     groups = groups_of(store.codec, [rows, marked], shape.key)
     after = rows.num_rows
-    kind = store.schema.field(VALID_FROM).type
     ends: list[int | None] = [None] * after
     observed: list[bytes | None] = [None] * after
-    marks = _versions(marked, kind, np.zeros(marked.num_rows, np.int64), shape)
-    for place, mark in enumerate(marks):
-        for row in np.flatnonzero(groups[:after] == groups[after + place]):
+    for place, mark in enumerate(_versions(marked, np.zeros(marked.num_rows, np.int64), shape), after):
+        for row in np.flatnonzero(groups[:after] == groups[place]):
             made = merge([mark, Version(None, None, None, 0)], [])[0]
             ends[row], observed[row] = made.valid_to, _packed(made.observed)
-    columns = {name: rows.column(name) for name in rows.column_names}
-    columns |= {VALID_TO: times_of(ends, kind), OBSERVED: pa.array(observed, pa.binary())}
-    return store_rows(rows.schema, after, columns)
-
-
-def _names(shape: Shape) -> list[str]:
-    return [*shape.key, *shape.attributes]
+    new = {VALID_TO: times_of(ends, rows.schema.field(VALID_TO).type), OBSERVED: pa.array(observed, pa.binary())}
+    return store_rows(rows.schema, after, dict(zip(rows.column_names, rows.columns, strict=True)) | new)

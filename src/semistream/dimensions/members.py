@@ -28,15 +28,12 @@ from semistream.stores import MasterStore
 _FOREVER = np.iinfo(np.int64)
 
 
-# -- surrogate keys ----------------------------------------------------------------------------------------------------
-
-
 def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, Work]:
     """The members that distinct keys have, and rows for those that have none, numbered in the order of the keys."""
     found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *VALIDITY] if shape.history else [])])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
-    new = asked.filter(pa.array(~store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))))
-    new = in_order(new, shape.key)
+    known = store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))
+    new = in_order(asked.filter(pa.array(~known)), shape.key)
     first = int(store.manifest.properties[NEXT])
     columns = {name: new.column(name) for name in shape.key}
     columns[shape.surrogate] = pa.array(np.arange(first, first + new.num_rows))
@@ -86,16 +83,11 @@ def _moments(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, absent: int)
     return np.array(pc.fill_null(ints(column, kind), absent).to_numpy(zero_copy_only=False), np.int64)
 
 
-# -- changes -----------------------------------------------------------------------------------------------------------
-
-
 def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     """Type 1: a member has one row; its surrogate key stays."""
     latest = last_of_each(store.codec, changes)
-    gone = pc.equal(latest.column(OP), "delete")
-    new = latest.filter(pc.invert(gone))
+    new = in_order(latest.filter(pc.not_equal(latest.column(OP), "delete")), shape.key)
     found = store.get(latest.select(list(shape.key)))
-    new = in_order(new, shape.key)
     groups = groups_of(store.codec, [found, new], shape.key)
     row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
     row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
