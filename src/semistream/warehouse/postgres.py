@@ -22,7 +22,7 @@ import pyarrow as pa
 from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
 from semistream.warehouse.contract import (
-    RESERVED,
+    LEDGER,
     BatchWrites,
     Form,
     Limits,
@@ -117,9 +117,8 @@ class PostgresWarehouse(Warehouse):
             stream.check_new(stream.marks(session.find, batch.query), batch.query, batch.batch)
             for write in batch.writes:
                 self._check_columns(session, write)
-        for write in batch.writes:
-            for file in write.files:
-                staged_path(self.place(write.table), file)
+                for file in write.files:
+                    staged_path(self.place(write.table), file)
 
     def visible(self, batch: BatchWrites) -> list[str]:
         """All of them or none: a batch is one transaction. One that is about to end is waited for."""
@@ -142,7 +141,7 @@ class PostgresWarehouse(Warehouse):
                 for write in batch.writes:
                     self._write(session, write)
                     reach("warehouse.table_written")
-                session.set_marks(batch.marks)
+                session.set_marks(batch.marks(tables=True))
                 reach("warehouse.before_commit")
                 stream.seen.pop(batch.query, None)  # should the answer to COMMIT be lost, the database tells
         if not there:
@@ -176,15 +175,9 @@ class PostgresWarehouse(Warehouse):
         reach("mirror.committed")
         return True
 
-    def mirrored(self, table: str) -> int:
+    def mark(self, table: str, name: str) -> int | None:
         with self._server.transaction() as session:
-            version = session.find(mirror_mark(check_name("table", table)))
-            return -1 if version is None or not session.columns(table) else version
-
-    def mirrored_store(self, table: str) -> int | None:
-        with self._server.transaction() as session:
-            found = session.find(mirror_store_mark(check_name("table", table)))
-            return found if session.columns(table) else None
+            return session.find(name) if session.columns(check_name("table", table)) else None
 
     def files(self, table: str) -> set[str]:
         """None: rows are in the database, files only on their way to it."""
@@ -221,7 +214,7 @@ class PostgresWarehouse(Warehouse):
         if found is not None:
             raise MissingBatchesError(
                 f"{self._shown(table)} is gone: batch {found[1]} of {found[0].partition('@')[0]!r} was written to it. "
-                f"Restore it, or delete the marks of the stream from {RESERVED}_ledger and start with a new checkpoint"
+                f"Restore it, or delete the marks of the stream from {LEDGER} and start with a new checkpoint"
             )
 
     def _check_columns(self, session: Session, write: Write) -> None:

@@ -10,10 +10,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from semistream.warehouse.contract import RESERVED
+from semistream.warehouse.contract import LEDGER
 from semistream.warehouse.postgres_types import CHUNK_ROWS, csv_of
 
-LEDGER = f"{RESERVED}_ledger"
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod)
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
