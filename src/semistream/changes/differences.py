@@ -87,7 +87,8 @@ def _differences(
                         writer.write_batch(batch.select(key))
                         yield batch
 
-            names, settings = store.schema.names, {"memory": memory_bytes, "allow_empty": True}
+            names = store.schema.names
+            settings: dict[str, Any] = {"memory": memory_bytes, "allow_empty": True}
             both = make_join(store.schema, store, on=key, how="left", columns=names, suffix=_OLD, **settings)
             for joined in both.join(_reported(arriving(), "compare", total, progress)):
                 yield from _changed(joined, store)

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer import Option
@@ -46,8 +45,7 @@ spark.stop()
 """
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line: good, a note that may matter, or bad."""
 
     state: Literal["good", "note", "bad"]
@@ -55,19 +53,10 @@ class Check:
     said: str
 
 
-def examine(directory: Path, *, spark: bool = False) -> list[Check]:
-    """All checks, for stores that will lie in ``directory``."""
-    checks = [*_machine(), *_packages(), _kernels(), _java(), *_places(directory), _direct(directory)]
-    return [*checks, _session()] if spark else checks
-
-
 def _machine() -> Iterator[Check]:
     yield Check("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     cores, memory = counted(len(os.sched_getaffinity(0)), "core"), format_bytes(environment.memory_bytes())
     yield Check("good", "machine", f"{cores}, {memory} of memory, {cpu_model()}")
-
-
-def _packages() -> Iterator[Check]:
     found = environment.package_versions(name for name, _, _ in _PACKAGES)
     for name, role, what in _PACKAGES:
         if name in found:
@@ -161,7 +150,8 @@ def doctor(
     from rich.text import Text
 
     marks = {"good": Text("✓", "green"), "note": Text("–", "yellow"), "bad": Text("✗", "red")}
-    checks = examine(directory, spark=spark)
+    checks = [*_machine(), _kernels(), _java(), *_places(directory), _direct(directory)]
+    checks += [_session()] if spark else []
     show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
     if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)

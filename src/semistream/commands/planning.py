@@ -111,13 +111,11 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     from semistream.stores.sources import open_source
 
     found: list[pa.RecordBatch] = []
-    rows = 0
     for batch in open_source(path, None).batches():
         found.extend(batch.slice(start, _BATCH) for start in range(0, batch.num_rows, _BATCH))
-        rows += batch.num_rows
-        if rows >= _SAMPLE_ROWS:
+        if sum(part.num_rows for part in found) >= _SAMPLE_ROWS:
             break
-    if rows == 0:
+    if not found:
         raise ArgumentError(f"{path} has no rows; a sample needs some of the stream")
     return found
 

@@ -91,17 +91,15 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     groups = groups_of(store.codec, [found, new], shape.key)
     row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
     row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
-    old = row_of[groups[found.num_rows :]]
+    old = row_of[groups[found.num_rows :]]  # -1 for a new member: below, the value that is appended
     known = old >= 0
     first = int(store.manifest.properties[NEXT])
-    numbers = first + np.cumsum(~known) - 1
-    numbers[known] = found.column(shape.surrogate).to_numpy()[old[known]]
+    numbers = np.append(found.column(shape.surrogate).to_numpy(), 0)[old]
+    numbers = np.where(known, numbers, first + np.cumsum(~known) - 1)
     values = value_groups(shape.attributes, [found, new])
     inferred = found.column(INFERRED).to_numpy(zero_copy_only=False).astype(np.bool_)
-    was_inferred = np.zeros(len(old), np.bool_)
-    was_inferred[known] = inferred[old[known]]
-    same = np.zeros(len(old), np.bool_)
-    same[known] = values[found.num_rows :][known] == values[old[known]]
+    was_inferred = np.append(inferred, [False])[old]
+    same = values[found.num_rows :] == np.append(values[: found.num_rows], -1)[old]
     idle = same & ~was_inferred
     columns = {name: new.column(name) for name in (*shape.key, *shape.attributes)}
     columns[shape.surrogate] = pa.array(numbers)

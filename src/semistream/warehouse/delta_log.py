@@ -84,7 +84,7 @@ def committing(table: DeltaTable, stream: Stream, query: str, batch: int, place:
 
 
 def first_line(error: Exception) -> str:
-    """delta-rs adds its stack trace to a message."""
+    """What delta-rs says, without its stack trace."""
     return str(error).partition("\n")[0]
 
 

@@ -35,7 +35,7 @@ from semistream.warehouse.contract import (
 )
 from semistream.warehouse.delta_log import create_table, marks_in, open_table
 from semistream.warehouse.marks import Marks, Streams, check_query, mirror_mark, mirror_marks, stale_mirror, table_mark
-from semistream.warehouse.schemas import check_new_columns, check_schema, stored_schema, types_of
+from semistream.warehouse.schemas import check_schema, stored_schema, types_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -73,11 +73,11 @@ class DeltaWarehouse(Warehouse):
             create_table(path, schema)
             there = open_table(path)
             assert there is not None
-        new = check_schema(path, delta_log.types_in(there), types_of(schema), may_add=self.evolve)
+        may_add = schema if self.evolve else None
+        new = check_schema(path, delta_log.types_in(there), types_of(schema), may_add=may_add)
         if new:
             from deltalake import Schema
 
-            check_new_columns(path, schema, new)
             added = stored_schema(pa.schema([schema.field(name) for name in new]))
             there.alter.add_columns(Schema.from_arrow(added).fields)
 

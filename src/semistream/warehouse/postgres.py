@@ -43,7 +43,7 @@ from semistream.warehouse.marks import (
 )
 from semistream.warehouse.postgres_session import Server, filled
 from semistream.warehouse.postgres_types import arrow_type, batches_of, check_name, sql_types
-from semistream.warehouse.schemas import check_new_columns, check_schema
+from semistream.warehouse.schemas import check_schema
 
 if TYPE_CHECKING:
     from semistream.warehouse.postgres_tables import Session
@@ -101,9 +101,7 @@ class PostgresWarehouse(Warehouse):
                 for mark in (mirror_mark(table), mirror_store_mark(table)):  # of a table of that name that was dropped
                     session.run("DELETE FROM {ledger} WHERE mark = {mark}", mark=mark)
                 return
-            new = check_schema(self._shown(table), there, wanted, may_add=self.evolve)
-            check_new_columns(self._shown(table), schema, new)
-            for name in new:
+            for name in check_schema(self._shown(table), there, wanted, may_add=schema if self.evolve else None):
                 session.run("ALTER TABLE {table} ADD COLUMN {column}", table, column={name: wanted[name]})
 
     def check_table(self, table: str) -> None:
