@@ -171,8 +171,7 @@ class Dimension:
         ``effective`` names the column that says since when a row holds; by default it is the time that the source gave.
         """
         from semistream.changes.reading import plain_changes
-        from semistream.dimensions.histories import merge_history
-        from semistream.dimensions.members import overwrite
+        from semistream.dimensions.members import merge_history, overwrite
 
         check_token(token)
         found = changes if isinstance(changes, Changes) else plain_changes(changes, *self.with_time(effective))
