@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream.changes import apply_changes, read_changes
-from semistream.changes.publishing import publish
+from semistream.changes.applying import publish
 from semistream.errors import ArgumentError, BadRecordsError, ConcurrentWriteError, SchemaError
 from semistream.stores import MasterStore
 from tests.tables import table_of

@@ -9,12 +9,4 @@ from semistream.changes.duplicates import SeenKeys
 from semistream.changes.reading import read_changes
 from semistream.changes.rows import Changes, Reject
 
-__all__ = [
-    "Applied",
-    "Changes",
-    "Reject",
-    "SeenKeys",
-    "apply_changes",
-    "read_changes",
-    "snapshot_differences",
-]
+__all__ = ["Applied", "Changes", "Reject", "SeenKeys", "apply_changes", "read_changes", "snapshot_differences"]

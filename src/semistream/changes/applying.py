@@ -1,7 +1,10 @@
-"""Changes of a master table, in order, and how they become one new version of its store.
+"""Changes of a master table, in order, and how they become one new version of its store, exactly once.
 
 A change is a row with an operation: insert, update and upsert give a key its row, delete takes it away. `read_changes`
 makes them from files, `snapshot_differences` from a snapshot; here the last change of each key is applied.
+
+A token (application, batch number) is kept in the store's properties, in the same version as the rows: whoever runs a
+batch again finds that it was applied. A version is made anew when another writer was first.
 
 >>> import pyarrow as pa, tempfile
 >>> from semistream import MasterStore
@@ -18,8 +21,11 @@ False
 from __future__ import annotations
 
 import os
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +33,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.arrays import columns_of, last_of_each
-from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
 from semistream.changes.rows import OP, Changes, Reject
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, ConcurrentWriteError
 from semistream.stores import MasterStore
 
 Mask = npt.NDArray[np.bool_]
+Token = tuple[str, int]
+Result = TypeVar("Result")
+ATTEMPTS = 50
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ def apply_changes(
     if was_applied(opened.latest(), token):
         return Applied(opened.latest(), applied=False)
     if not isinstance(changes, Changes):
-        from semistream.changes.plain import plain_changes
+        from semistream.changes.reading import plain_changes
 
         changes = plain_changes(changes, opened.schema, opened.key, op=op, order=order)
     changes.check(max_bad_rate)
@@ -84,9 +92,7 @@ def apply_changes(
         going = _all_but(newest, upserts) if changes.truncated else deletes
         there, gone = int(present(newest, upserts).sum()), int(present(newest, going).sum())
         made = newest.apply(
-            upserts if upserts.num_rows else None,
-            going if going.num_rows else None,
-            properties=token_property(token),
+            upserts if upserts.num_rows else None, going if going.num_rows else None, properties=token_property(token)
         )
         return made, Applied(made, upserts.num_rows - there, there, gone, changes.rejects)
 
@@ -106,3 +112,43 @@ def _all_but(store: MasterStore, kept: pa.Table) -> pa.Table:
     )
     others = ~store.codec.among(columns_of(everything, store.key), columns_of(kept, store.key))
     return last_of_each(store.codec, everything.filter(pa.array(others)))
+
+
+def check_token(token: Token | None) -> None:
+    """A token is a name and a batch number."""
+    if token is None:
+        return
+    good = isinstance(token, tuple) and len(token) == 2 and isinstance(token[0], str) and token[0]
+    if not good or isinstance(token[1], bool) or not isinstance(token[1], int) or token[1] < 0:
+        raise ArgumentError(f"token={token!r} is not usable; give (application, batch number), such as ('sales', 7)")
+
+
+def was_applied(store: MasterStore, token: Token | None) -> bool:
+    """Does this version hold the batch already?"""
+    return token is not None and int(store.manifest.properties.get(f"applied.{token[0]}", "-1")) >= token[1]
+
+
+def token_property(token: Token | None) -> dict[str, str]:
+    """The token as a property."""
+    return {} if token is None else {f"applied.{token[0]}": str(token[1])}
+
+
+def publish(
+    store: MasterStore,
+    change: Callable[[MasterStore], tuple[MasterStore, Result]],
+    token: Token | None = None,
+    attempts: int = ATTEMPTS,
+) -> tuple[MasterStore, Result | None]:
+    """Change the newest version; again from the start, a moment later, when another writer was first.
+
+    The version, and what ``change`` says of it; None when the token's batch is there already.
+    """
+    for attempt in range(attempts):
+        try:
+            newest = store.latest()
+            return (newest, None) if was_applied(newest, token) else change(newest)
+        except ConcurrentWriteError:
+            if attempt == attempts - 1:
+                raise
+            time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # so that two writers fall out of step
+    raise ArgumentError(f"attempts={attempts} must be at least 1")

@@ -59,9 +59,14 @@ def last_of_each(codec: KeyCodec, rows: pa.Table, more: Iterable[pa.Array] = ())
     for column in more:
         part = pc.dictionary_encode(column).indices.to_numpy().astype(np.int64)
         groups = np.unique(groups * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
-    last = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
-    last[groups] = np.arange(len(groups))  # of several assignments to one place the last stays
-    return rows.take(pa.array(np.sort(last)))
+    return rows.take(pa.array(last_rows(groups, np.arange(len(groups)))))
+
+
+def last_rows(groups: Numbers, order: Numbers) -> Numbers:
+    """Of each group that is in ``order``, which holds numbers of rows, the last row; ascending."""
+    last = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+    last[groups[order]] = order  # of several assignments to one place the last stays
+    return np.sort(last[last >= 0])
 
 
 def distinct(store: MasterStore, keys: pa.Table) -> pa.Table:

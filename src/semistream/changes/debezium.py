@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from semistream.changes.plain import Line, parsed_lines
-from semistream.changes.rows import Bad, Changes, assemble
+from semistream.changes.rows import Bad, Changes, Line, assemble, parsed_lines
 from semistream.changes.values import BASE64, UNITS, array_of
 from semistream.errors import choose
 
@@ -46,6 +46,8 @@ class _Record(NamedTuple):
     time: int | None = None
     log: tuple[str, int] = ("time", 0)  # kind of position, position
     bad: str | None = None
+    line: int = 0
+    hints: Mapping[str, str] = MappingProxyType({})
 
 
 def debezium_changes(
@@ -61,8 +63,6 @@ def debezium_changes(
         choose("time_unit", time_unit, tuple(UNITS))
     found, places, rejects = parsed_lines(lines)
     records: list[_Record] = []
-    hints: list[dict[str, str]] = []  # of each record
-    lines_of: list[int] = []
     times = [item.name for item in schema if pa.types.is_temporal(item.type)]
     hinted = [*times, *(item.name for item in schema if pa.types.is_decimal(item.type))]
     units = {} if time_unit is None else dict.fromkeys(times, time_unit)
@@ -73,13 +73,11 @@ def debezium_changes(
         for side in ("before", "after") if constants and isinstance(payload, dict) else ():
             if isinstance(payload.get(side), dict):
                 payload[side].update(constants)
-        made = _records(payload, schema, key)
-        records += made
-        hints += [{**units, **_hints(message.get("schema"), hinted)}] * len(made)
-        lines_of += [line] * len(made)
+        hints = {**units, **_hints(message.get("schema"), hinted)}
+        records += [one._replace(line=line, hints=hints) for one in _records(payload, schema, key)]
 
     def column(item: pa.Field) -> tuple[pa.Array, Bad]:
-        of_each = [some.get(item.name) for some in hints] if item.name in hinted else None
+        of_each = [record.hints.get(item.name) for record in records] if item.name in hinted else None
         return array_of([record.row.get(item.name) for record in records], item, of_each)
 
     same_log = len({record.log[0] for record in records if not record.bad}) == 1
@@ -90,7 +88,7 @@ def debezium_changes(
         key,
         [record.op for record in records],
         column,
-        lambda row: places[lines_of[row]],
+        lambda row: places[records[row].line],
         bad={row: record.bad for row, record in enumerate(records) if record.bad},
         times=pa.array(stamps, pa.int64()).view(pa.timestamp("us", "UTC")),
         order=pa.array(order, pa.int64()),
@@ -139,8 +137,7 @@ def _when(payload: dict[str, Any]) -> tuple[int | None, tuple[str, int]]:
     """The time of a change in milliseconds, and its place in the source's log."""
     source = payload.get("source")
     source = source if isinstance(source, dict) else {}
-    times = (source.get("ts_ms"), payload.get("ts_ms"))
-    time = next((one for one in times if _whole(one)), None)
+    time = next((one for one in (source.get("ts_ms"), payload.get("ts_ms")) if _whole(one)), None)
     if _whole(source.get("lsn")):
         return time, ("lsn", source["lsn"])
     if str(source.get("scn") or "").isdigit():

@@ -73,39 +73,43 @@ def _differences(
     scratch: Path | None,
     progress: Progress | None,
 ) -> Iterator[pa.RecordBatch]:
+    key = list(store.key)
+    key_schema = pa.schema([store.schema.field(name) for name in key])
     with tempfile.TemporaryDirectory(prefix="semistream-", dir=scratch or store.path.parent) as folder:
         keys = Path(folder) / "keys.arrow"
-        key_schema = pa.schema([store.schema.field(name) for name in store.key])
         with pa.OSFile(str(keys), "wb") as file, pa.ipc.new_file(file, key_schema) as writer:
 
             def arriving() -> Iterator[pa.RecordBatch]:
-                seen = 0
                 for whole in batches():
                     for start in range(0, whole.num_rows, _BATCH_ROWS):
                         batch = normalise(whole.slice(start, _BATCH_ROWS), store.schema)
                         _check_keys(batch, store.key)
-                        writer.write_batch(batch.select(list(store.key)))
-                        seen += batch.num_rows
-                        if progress is not None:
-                            progress("compare", seen, total)
+                        writer.write_batch(batch.select(key))
                         yield batch
 
-            made = make_join(
-                store.schema,
-                store,
-                on=list(store.key),
-                how="left",
-                columns=store.schema.names,
-                suffix=_OLD,
-                memory=memory_bytes,
-                allow_empty=True,
-            )
-            for joined in made.join(arriving()):
+            names = store.schema.names
+            settings: dict[str, Any] = {"memory": memory_bytes, "allow_empty": True}
+            both = make_join(store.schema, store, on=key, how="left", columns=names, suffix=_OLD, **settings)
+            for joined in both.join(_reported(arriving(), "compare", total, progress)):
                 yield from _changed(joined, store)
         # The file is read as a stream: its keys need not fit into memory.
-        snapshot_keys = MasterStore.build(keys, Path(folder) / "keys", key=list(store.key), memory=memory_bytes)
+        snapshot_keys = MasterStore.build(keys, Path(folder) / "keys", key=key, memory=memory_bytes)
         _check_distinct(snapshot_keys)
-        yield from _deleted(store, snapshot_keys, memory_bytes, progress)
+        missing = make_join(key_schema, snapshot_keys, on=key, how="anti", **settings)
+        for gone in missing.join(_reported(store.scan(key), "find deletions", store.rows, progress)):
+            if gone.num_rows:
+                yield _change_rows("delete", gone, store.schema)
+
+
+def _reported(
+    batches: Iterator[pa.RecordBatch], phase: str, total: int | None, progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    seen = 0
+    for batch in batches:
+        seen += batch.num_rows
+        if progress is not None:
+            progress(phase, seen, total)
+        yield batch
 
 
 def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBatch]:
@@ -120,25 +124,6 @@ def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBa
             yield _change_rows(op, rows.filter(pa.array(some)), store.schema)
 
 
-def _deleted(
-    store: MasterStore, snapshot_keys: MasterStore, memory_bytes: int, progress: Progress | None
-) -> Iterator[pa.RecordBatch]:
-    schema = pa.schema([store.schema.field(name) for name in store.key])
-    made = make_join(schema, snapshot_keys, on=list(store.key), how="anti", memory=memory_bytes, allow_empty=True)
-
-    def scanned() -> Iterator[pa.RecordBatch]:
-        seen = 0
-        for batch in store.scan(list(store.key)):
-            seen += batch.num_rows
-            if progress is not None:
-                progress("find deletions", seen, store.rows)
-            yield batch
-
-    for gone in made.join(scanned()):
-        if gone.num_rows:
-            yield _change_rows("delete", gone, store.schema)
-
-
 def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     """Row by row, are they equal? NULL = NULL, NaN = NaN."""
     equal = pc.fill_null(pc.equal(left, right), fill_value=False)
@@ -150,14 +135,13 @@ def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _change_rows(op: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = {OP: pa.repeat(pa.scalar(op), rows.num_rows), **{name: rows.column(name) for name in rows.schema.names}}
+    columns = {OP: pa.repeat(pa.scalar(op), rows.num_rows), **dict(zip(rows.schema.names, rows.columns, strict=True))}
     return store_rows(change_schema(schema), rows.num_rows, columns).to_batches()[0]
 
 
 def _check_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> None:
     for name in key:
-        if batch.column(name).null_count:
-            count = batch.column(name).null_count
+        if count := batch.column(name).null_count:
             raise SchemaError(f"the snapshot has {count} rows whose key column {name!r} is NULL; leave them out")
 
 

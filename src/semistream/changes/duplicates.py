@@ -24,9 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget, parse_bytes
-from semistream.changes.applying import present
-from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, publish, token_property, was_applied
+from semistream.changes.applying import Token, check_token, present, publish, token_property, was_applied
+from semistream.changes.arrays import distinct, last_rows
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
@@ -93,10 +92,7 @@ class SeenKeys:
             by_value = pa.table({"value": table.column(order), "row": rows})
             rows = by_value.sort_by([("value", "ascending"), ("row", "ascending")])["row"].to_numpy()
         rows = rows[valid[rows]]
-        groups = self.store.codec.groups(columns)
-        first = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
-        first[groups[rows[::-1]]] = rows[::-1]  # of several assignments to one place the last stays
-        return np.sort(first[first >= 0])
+        return last_rows(self.store.codec.groups(columns), rows[::-1])
 
     def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None, *, budget: Budget | None = None) -> int:
         """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing.
@@ -104,8 +100,7 @@ class SeenKeys:
         The ``budget`` grants what it takes beside ``keys``; by default it is the ``memory`` of this object.
         """
         check_token(token)
-        table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
-        columns = key_columns(table, self.store.schema, self.key)
+        columns = key_columns(keys, self.store.schema, self.key)
         asked = distinct(self.store, pa.table(columns, names=list(self.key)))
 
         def change(newest: MasterStore) -> tuple[MasterStore, int]:

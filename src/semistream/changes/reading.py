@@ -1,11 +1,13 @@
 """Files of changes: JSON lines, CSV, Parquet or Arrow; Debezium's envelopes or plain rows.
 
-All records of all files are one set of changes: of each key the last one counts, wherever it stands.
+All records of all files are one set of changes: of each key the last one counts, wherever it stands. Plain rows have
+the columns of the table, and one more that says what happened to the row.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +16,15 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.changes.debezium import debezium_changes
-from semistream.changes.plain import Line, plain_changes, plain_lines
-from semistream.changes.rows import OP, Changes, Reject
-from semistream.changes.values import cast_column, cast_texts
+from semistream.changes.rows import OP, WORDS, Bad, Changes, Line, Reject, assemble, parsed_lines
+from semistream.changes.values import array_of, cast_column, cast_texts
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
+from semistream.rows import plain_values
+from semistream.stores.sources import open_source
 
 FORMATS = ("debezium", "plain")
 Progress = Callable[[str, int, int | None], None]
+Cast = Callable[[pa.Array, pa.Field], tuple[pa.Array, Bad]]
 _KINDS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".csv": "csv",
@@ -68,6 +72,84 @@ def read_changes(
     cast = cast_texts if kind == "csv" else cast_column
     name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
     return plain_changes(table, schema, key, op=op, order=order, name=name, cast=cast).with_rejects(rejects)
+
+
+def plain_changes(
+    source: Any,
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    op: str = OP,
+    order: str | None = None,
+    name: str = "changes",
+    cast: Cast = cast_column,
+) -> Changes:
+    """Changes from Arrow, pandas or Polars rows, or a path of them."""
+    opened = open_source(source, None)
+    needed = {f"op={op!r}": [op], f"order={order!r}": [order] if order else [], "the store": schema.names}
+    for what, names in needed.items():
+        missing = [one for one in names if one not in opened.schema.names]
+        if missing:
+            raise ArgumentError(
+                f"the changes have no column {missing[0]!r}, which {what} asks for; "
+                f"their columns are {opened.schema.names}"
+            )
+    table = pa.Table.from_batches(list(opened.batches()), opened.schema)
+    return assemble(
+        schema,
+        key,
+        table.column(op).to_pylist(),
+        lambda item: cast(_whole(table, item.name), item),
+        lambda row: (name, row + 1, json.dumps(table.slice(row, 1).to_pylist()[0], default=_written)),
+        order=_whole(table, order) if order else None,
+    )
+
+
+def plain_lines(
+    lines: Iterable[Line],
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    op: str = OP,
+    order: str | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> Changes:
+    """Changes from JSON, one object a line; ``constants`` are columns that have one value in all of them."""
+    found, places, rejects = parsed_lines(lines)
+    found = [{**record, **(constants or {})} for record in found]
+    bad: Bad = {}
+    needed = [op, *([order] if order else [])]
+    for row, record in enumerate(found):
+        columns_of = {"delete": key, "truncate": ()}.get(WORDS.get(str(record.get(op)).lower(), ""), schema.names)
+        for name in (*needed, *columns_of):
+            if name not in record:
+                bad.setdefault(row, f"it has no column {name!r}")
+    made = assemble(
+        schema,
+        key,
+        [record.get(op) for record in found],
+        lambda item: array_of([record.get(item.name) for record in found], item),
+        places.__getitem__,
+        bad=bad,
+        order=ordering([record.get(order) for record in found], order) if order else None,
+    )
+    return made.with_rejects(rejects)
+
+
+def ordering(values: list[Any], name: str) -> pa.Array:
+    """The values of the column that orders the changes."""
+    try:
+        return pa.array(values)
+    except pa.ArrowException as error:
+        raise SchemaError(f"order={name!r}: its values are of several types and have no order: {error}") from error
+
+
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    return plain_values(table.column(name).combine_chunks())
+
+
+def _written(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _kind(path: Path) -> str:

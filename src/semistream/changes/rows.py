@@ -6,10 +6,12 @@ Every reader (Debezium, JSON lines, CSV, Parquet) hands its columns to `assemble
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ OP = "_op"
 TIME = "_time"  # when the source made the change, where it is known
 OPS = ("insert", "update", "upsert", "delete", "truncate")
 Place = tuple[str, int, str]  # source, line, record
+Line = tuple[str, int, str | bytes]  # source, number of the line, text
 Read = Callable[[pa.Field], tuple[pa.Array, Bad]]  # a column, and the rows whose value does not fit it
 WORDS = {
     **dict.fromkeys(("i", "c", "insert", "create"), "insert"),
@@ -127,6 +130,31 @@ def assemble(
         source, line, record = place(row)
         rejects.append(Reject(source, line, reasons[row], record))
     return Changes(pa.Table.from_arrays(arrays, schema=made).take(pa.array(good)), rejects, len(ops), bool(emptied))
+
+
+def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[Place], list[Reject]]:
+    """The JSON objects of some lines, where each stood, and the lines that hold none; ``null`` and blanks are left out.
+
+    Numbers with a fraction stay exact.
+    """
+    found: list[dict[str, Any]] = []
+    places: list[Place] = []
+    rejects: list[Reject] = []
+    for source, number, text in lines:
+        shown = text.decode(errors="backslashreplace") if isinstance(text, bytes) else text
+        if not shown.strip():
+            continue
+        try:
+            record = json.loads(text, parse_float=Decimal)
+        except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError too
+            rejects.append(Reject(source, number, f"it is no JSON: {error}", shown))
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+            places.append((source, number, shown))
+        elif record is not None:
+            rejects.append(Reject(source, number, f"it is no JSON object but a {type(record).__name__}", shown))
+    return found, places, rejects
 
 
 def write_rejects(rejects: Sequence[Reject], path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 import semistream
 from semistream.commands.command_line import Commands
@@ -19,48 +19,35 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-Rejects = Annotated[
-    Path | None, typer.Option("--rejects", help="Where bad records go: JSON lines with source, line and reason.")
-]
-MaxBadRate = Annotated[
-    float | None,
-    typer.Option(
-        "--max-bad-rate", help="Stop when a larger share of records is bad.", show_default="0, with --rejects 1"
-    ),
-]
-
 
 @app.command(rich_help_panel="Stores")
 def apply(
     store: Store,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="JSON lines, CSV, Parquet or Arrow.")],
+    files: Annotated[list[Path], Argument(metavar="FILES...", help="JSON lines, CSV, Parquet or Arrow.")],
     shape: Annotated[
-        str, typer.Option("--format", help="debezium (envelopes, as JSON lines), or plain: rows with an operation.")
+        str, Option("--format", help="debezium (envelopes, as JSON lines), or plain: rows with an operation.")
     ] = "debezium",
-    op: Annotated[
-        str, typer.Option("--op", help="For plain rows: the column that says insert, update, upsert or delete.")
-    ] = "_op",
+    op: Annotated[str, Option(help="For plain rows: the column that says insert, update, upsert or delete.")] = "_op",
     order: Annotated[
-        str | None, typer.Option("--order", help="For plain rows: the column that orders them.", show_default="as read")
+        str | None, Option(help="For plain rows: the column that orders them.", show_default="as read")
     ] = None,
-    time_unit: Annotated[
-        str | None,
-        typer.Option("--time-unit", help="Unit of Debezium times without a schema: s, ms, us or ns."),
-    ] = None,
+    time_unit: Annotated[str | None, Option(help="Unit of Debezium times without a schema: s, ms, us or ns.")] = None,
     effective: Annotated[
-        str | None,
-        typer.Option("--effective", help="For a dimension with history: the column since when a row is valid."),
+        str | None, Option(help="For a dimension with history: the column since when a row is valid.")
     ] = None,
     token: Annotated[
-        str | None,
-        typer.Option("--token", metavar="APP:BATCH", help="Applied once: the same token again changes nothing."),
+        str | None, Option(metavar="APP:BATCH", help="Applied once: the same token again changes nothing.")
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=TEXT", help="A column missing from the records, such as their source."),
+        Option("--set", metavar="COLUMN=TEXT", help="A column missing from the records, such as their source."),
     ] = None,
-    rejects: Rejects = None,
-    max_bad_rate: MaxBadRate = None,
+    rejects: Annotated[
+        Path | None, Option(help="Where bad records go: JSON lines with source, line and reason.")
+    ] = None,
+    max_bad_rate: Annotated[
+        float | None, Option(help="Stop when a larger share of records is bad.", show_default="0, with --rejects 1")
+    ] = None,
 ) -> None:
     """Apply changes to a store or a dimension as one new version; the last change of each key counts.
 
@@ -71,7 +58,7 @@ def apply(
     [cyan]semistream apply products prices.csv --format plain --op action --token prices:17[/]
     """
     from semistream.changes import apply_changes, read_changes
-    from semistream.changes.publishing import was_applied
+    from semistream.changes.applying import was_applied
     from semistream.changes.rows import write_rejects
     from semistream.dimensions import Dimension
 
@@ -82,23 +69,13 @@ def apply(
         print(f"{store}: {token} was applied before; nothing to do, version {opened.version}")
         return
     dimension = Dimension(opened) if "dimension" in opened.properties else None
-    schema = dimension.change_schema if dimension else opened.schema
-    key: tuple[str, ...] = opened.key
-    if effective is not None:
-        if dimension is None or not dimension.shape.history:
-            raise ArgumentError(f"--effective is for dimensions with history, which {store} is not")
-        schema, key = dimension.with_time(effective)
-    with progress_bars() as progress:
+    if effective is not None and (dimension is None or not dimension.shape.history):
+        raise ArgumentError(f"--effective is for dimensions with history, which {store} is not")
+    schema, key = dimension.with_time(effective) if dimension else (opened.schema, opened.key)
+    fixed = pairs(constant)
+    with progress_bars() as bars:
         changes = read_changes(
-            files,
-            schema,
-            key,
-            format=shape,
-            op=op,
-            order=order,
-            time_unit=time_unit,
-            constants=pairs(constant or []),
-            progress=progress,
+            files, schema, key, format=shape, op=op, order=order, time_unit=time_unit, constants=fixed, progress=bars
         )
     if rejects is not None:
         write_rejects(changes.rejects, rejects)
@@ -119,13 +96,11 @@ def diff(
     store: Store,
     snapshot: Annotated[
         list[Path],
-        typer.Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow files of one kind."),
+        Argument(metavar="SNAPSHOT...", help="The whole table now: Parquet, CSV or Arrow files of one kind."),
     ],
-    write: Annotated[bool, typer.Option("--apply", help="Apply the differences as a new version.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the changes to this Parquet file, as `apply` reads them.")
-    ] = None,
-    memory: Annotated[str, typer.Option("--memory", help="Memory for the joins.")] = "256MB",
+    write: Annotated[bool, Option("--apply", help="Apply the differences as a new version.")] = False,
+    out: Annotated[Path | None, Option(help="Write the changes to this Parquet file, as `apply` reads them.")] = None,
+    memory: Annotated[str, Option(help="Memory for the joins.")] = "256MB",
 ) -> None:
     """Show what was inserted, updated and deleted in a snapshot of a table, compared with its store.
 
@@ -139,17 +114,15 @@ def diff(
     opened = semistream.MasterStore.open(store)
     kept: list[pa.RecordBatch] = []
     counts = {"insert": 0, "update": 0, "delete": 0}
-    writer: Any = None
     with progress_bars() as progress, ExitStack() as files:
-        for batch in snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress):
+        found = snapshot_differences(_one_source(snapshot), opened, memory=memory, progress=progress)
+        writer = out and files.enter_context(pq.ParquetWriter(out, change_schema(opened.schema)))
+        for batch in found:
             counts[batch.column(0)[0].as_py()] += batch.num_rows
-            if out is not None:
-                writer = writer or files.enter_context(pq.ParquetWriter(out, batch.schema))
+            if writer:
                 writer.write_batch(batch)
             if write:
                 kept.append(batch)
-    if out is not None and writer is None:
-        pq.write_table(change_schema(opened.schema).empty_table(), out)
     if kept:
         opened = apply_changes(opened, iter(kept)).store
     print(f"{store}: {_counts(*counts.values())}{';' if write else ' since'} version {opened.version}")

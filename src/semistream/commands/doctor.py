@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
+from typer import Option
 
 from semistream.budget import format_bytes
 from semistream.commands import environment
@@ -37,22 +37,15 @@ _PACKAGES = (
 )
 _SPARK_SECONDS = 180
 _SESSION = """
-import os, sys
-from semistream.spark.java import ensure_java
-ensure_java()
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-spark = builder.getOrCreate()
+from semistream.spark.session import local_session
+spark = local_session("doctor", "local[1]")
 assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10
 print(spark.version)
 spark.stop()
 """
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line: good, a note that may matter, or bad."""
 
     state: Literal["good", "note", "bad"]
@@ -60,19 +53,10 @@ class Check:
     said: str
 
 
-def examine(directory: Path, *, spark: bool = False) -> list[Check]:
-    """All checks, for stores that will lie in ``directory``."""
-    checks = [*_machine(), *_packages(), _kernels(), _java(), *_places(directory), _direct(directory)]
-    return [*checks, _session()] if spark else checks
-
-
 def _machine() -> Iterator[Check]:
     yield Check("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     cores, memory = counted(len(os.sched_getaffinity(0)), "core"), format_bytes(environment.memory_bytes())
     yield Check("good", "machine", f"{cores}, {memory} of memory, {cpu_model()}")
-
-
-def _packages() -> Iterator[Check]:
     found = environment.package_versions(name for name, _, _ in _PACKAGES)
     for name, role, what in _PACKAGES:
         if name in found:
@@ -142,7 +126,12 @@ def _direct(directory: Path) -> Check:
 def _session() -> Check:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _SESSION], capture_output=True, text=True, timeout=_SPARK_SECONDS, check=False
+            [sys.executable, "-c", _SESSION],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=_SPARK_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Check("bad", "Spark session", f"did not start within {_SPARK_SECONDS} seconds")
@@ -154,14 +143,15 @@ def _session() -> Check:
 
 @app.command(rich_help_panel="This machine")
 def doctor(
-    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session too.")] = False,
-    directory: Annotated[Path, typer.Option("--directory", help="Where stores will be.")] = Path(),
+    spark: Annotated[bool, Option("--spark", help="Start a Spark session too.")] = False,
+    directory: Annotated[Path, Option(help="Where stores will be.")] = Path(),
 ) -> None:
     """Check what semistream needs here; exit code 1 when something is wrong."""
     from rich.text import Text
 
     marks = {"good": Text("✓", "green"), "note": Text("–", "yellow"), "bad": Text("✗", "red")}
-    checks = examine(directory, spark=spark)
+    checks = [*_machine(), _kernels(), _java(), *_places(directory), _direct(directory)]
+    checks += [_session()] if spark else []
     show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
     if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ def disk(directory: Path) -> dict[str, Any]:
     """File system and device of a directory."""
     at = next((place for place in (directory, *directory.parents) if place.exists()), Path("/")).resolve()
     mounts = [line.split() for line in _read("/proc/mounts").splitlines()]
-    here = [entry for entry in mounts if at.is_relative_to(_unescaped(entry[1]))]
+    here = [entry for entry in mounts if at.is_relative_to(entry[1].replace("\\040", " "))]
     device, _, kind = max(here, key=lambda entry: len(entry[1]))[:3] if here else ("unknown", "", "unknown")
     name = re.sub(r"p?\d+$", "", Path(device).name)
     rotating = _read(f"/sys/block/{name}/queue/rotational").strip()
@@ -57,7 +57,3 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _unescaped(mount: str) -> str:
-    return mount.replace("\\040", " ")

@@ -17,10 +17,10 @@ def listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
+def pairs(texts: list[str] | None) -> dict[str, str]:
     """NAME=VALUE arguments."""
     found = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ArgumentError(f"--set {text!r} must be NAME=VALUE, such as --set shift_every=200000")

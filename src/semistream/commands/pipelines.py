@@ -6,9 +6,9 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from semistream.commands.command_line import Commands
 from semistream.commands.terminal import progress_bars, show_table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-File = Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
+File = Annotated[Path, Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 
 
 def _load(file: Path) -> Pipeline:
@@ -32,9 +32,9 @@ def _load(file: Path) -> Pipeline:
 @app.command(rich_help_panel="Pipelines")
 def run(
     file: File,
-    once: Annotated[bool, typer.Option("--once", help="Load what is there, then stop.")] = False,
+    once: Annotated[bool, Option("--once", help="Load what is there, then stop.")] = False,
     replaces: Annotated[
-        str | None, typer.Option("--replaces", help="Id of the query whose checkpoint is gone; only new rows may come.")
+        str | None, Option(help="Id of the query whose checkpoint is gone; only new rows may come.")
     ] = None,
 ) -> None:
     """Run a pipeline until it is stopped (Ctrl-C ends it after the batch), or once.
@@ -61,8 +61,7 @@ def run(
         running.stop()
     if running.last is not None:
         totals = running.last.totals
-        lines = [[name.replace("_", " "), f"{totals.get(name, 0):,}"] for name in COUNTS]
-        show_table("all batches", [], lines)
+        show_table("all batches", [], [[name.replace("_", " "), f"{totals.get(name, 0):,}"] for name in COUNTS])
 
 
 @app.command(rich_help_panel="Pipelines")
@@ -106,8 +105,7 @@ def retry(file: File) -> None:
 
 @app.command(rich_help_panel="Pipelines")
 def undo(
-    file: File,
-    batch: Annotated[int | None, typer.Option("--batch", help="The number that the last decision must have.")] = None,
+    file: File, batch: Annotated[int | None, Option(help="The number that the last decision must have.")] = None
 ) -> None:
     """Withdraw a pipeline's last decision when it cannot be carried out and no table shows any of it.
 
@@ -117,15 +115,6 @@ def undo(
     """
     done = _load(file).undo(batch)
     print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
-
-
-def _reconcile(file: Path) -> None:
-    done = _load(file).reconcile()
-    if done is None:
-        print("no shed rows")
-        return
-    rows = counted(done.counts["reconciled"], "shed row")
-    print(f"{rows} sent through the steps, {done.counts['enriched']:,} loaded")
 
 
 def _tell(decision: Decision) -> None:
@@ -140,24 +129,18 @@ def _tell(decision: Decision) -> None:
 def reconcile(
     shed: Annotated[
         Path,
-        typer.Argument(
-            metavar="SHED_DIR|PIPELINE.toml", help="The directory that Shed(to=...) named, or a pipeline's file."
-        ),
+        Argument(metavar="SHED_DIR|PIPELINE.toml", help="The directory that Shed(to=...) named, or a pipeline's file."),
     ],
     to: Annotated[
-        Path | None, typer.Option("--to", help="The Delta table that the stream writes to; a pipeline knows its own.")
+        Path | None, Option(help="The Delta table that the stream writes to; a pipeline knows its own.")
     ] = None,
-    master: Annotated[
-        Path | None, typer.Option("--master", help="The store.", show_default="where it was when rows were shed")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="The stream's checkpoint: its last batch is loaded too.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Memory for the join.", show_default="256MB")] = None,
+    master: Annotated[Path | None, Option(help="The store.", show_default="where it was when rows were shed")] = None,
+    checkpoint: Annotated[Path | None, Option(help="The stream's checkpoint: its last batch is loaded too.")] = None,
+    memory: Annotated[str | None, Option(help="Memory for the join.", show_default="256MB")] = None,
     latest: Annotated[
-        bool, typer.Option("--latest", help="Join with the newest version, not with the one the batch read.")
+        bool, Option("--latest", help="Join with the newest version, not with the one the batch read.")
     ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete shed rows when the table holds them.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Delete shed rows when the table holds them.")] = False,
 ) -> None:
     """Join the rows that were shed and load them, each once, however often this is run or killed.
 
@@ -169,24 +152,21 @@ def reconcile(
     """
     from semistream.warehouse import reconcile as load
 
+    settings: dict[str, Any] = {"master": master, "checkpoint": checkpoint, "latest": latest, "remove": remove}
     if shed.suffix == ".toml":
-        if to or master or checkpoint or memory or latest or remove:
+        if to or memory or any(settings.values()):
             raise ArgumentError(f"{shed} says where everything is; leave the options out")
-        _reconcile(shed)
+        whole = _load(shed).reconcile()
+        if whole is None:
+            print("no shed rows")
+        else:
+            rows = counted(whole.counts["reconciled"], "shed row")
+            print(f"{rows} sent through the steps, {whole.counts['enriched']:,} loaded")
         return
     if to is None:
         raise ArgumentError("give --to, the Delta table that the stream writes to")
     with progress_bars() as progress:
-        done = load(
-            shed,
-            to,
-            master=master,
-            checkpoint=checkpoint,
-            memory=memory or "256MB",
-            latest=latest,
-            remove=remove,
-            progress=progress,
-        )
+        done = load(shed, to, memory=memory or "256MB", progress=progress, **settings)
     loaded, there = (counted(number, "batch", "batches") for number in (done.batches, done.skipped))
     print(f"{to}: {counted(done.rows, 'shed row')} of {loaded} loaded; {there} skipped, as the table has their rows")
     for batch in done.waiting:

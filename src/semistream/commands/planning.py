@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 import semistream
 from semistream.budget import format_bytes, parse_bytes
@@ -23,19 +23,15 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-Master = Annotated[Path, typer.Option("--master", metavar="STORE", help="The directory of a store.")]
-Skew = Annotated[
-    float | None, typer.Option("--skew", help="Zipf exponent of the stream's keys.", show_default="1, or the sample's")
-]
-Sample = Annotated[Path | None, typer.Option("--sample", help="Rows of the stream: Parquet, CSV or Arrow.")]
-On = Annotated[str | None, typer.Option("--on", help="The sample's key columns.", show_default="as in the master")]
-StreamColumns = Annotated[
-    str | None, typer.Option("--columns", help="Master columns to add, separated by commas.", show_default="all")
-]
+Master = Annotated[Path, Option(metavar="STORE", help="The directory of a store.")]
+Skew = Annotated[float | None, Option(help="Zipf exponent of the stream's keys.", show_default="1, or the sample's")]
+Sample = Annotated[Path | None, Option(help="Rows of the stream: Parquet, CSV or Arrow.")]
+On = Annotated[str | None, Option(help="The sample's key columns.", show_default="as in the master")]
+StreamColumns = Annotated[str | None, Option(help="Master columns to add, separated by commas.", show_default="all")]
 Ranked = Annotated[
-    bool, typer.Option("--ranked", help="The master's keys are in order of popularity, as when new keys are hot.")
+    bool, Option("--ranked", help="The master's keys are in order of popularity, as when new keys are hot.")
 ]
-RowBytes = Annotated[int, typer.Option("--row-bytes", help="Bytes of a stream row, without a sample.")]
+RowBytes = Annotated[int, Option(help="Bytes of a stream row, without a sample.")]
 _SAMPLE_ROWS = 2_000_000
 _BATCH = 20_000
 
@@ -43,8 +39,8 @@ _BATCH = 20_000
 @app.command(rich_help_panel="Planning")
 def plan(
     master: Master,
-    rate: Annotated[float | None, typer.Option("--rate", help="Rows/s that one core must reach.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Available memory, such as 256MB or 10%.")] = None,
+    rate: Annotated[float | None, Option(help="Rows/s that one core must reach.")] = None,
+    memory: Annotated[str | None, Option(help="Available memory, such as 256MB or 10%.")] = None,
     skew: Skew = None,
     sample: Sample = None,
     on: On = None,
@@ -115,13 +111,11 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     from semistream.stores.sources import open_source
 
     found: list[pa.RecordBatch] = []
-    rows = 0
     for batch in open_source(path, None).batches():
         found.extend(batch.slice(start, _BATCH) for start in range(0, batch.num_rows, _BATCH))
-        rows += batch.num_rows
-        if rows >= _SAMPLE_ROWS:
+        if sum(part.num_rows for part in found) >= _SAMPLE_ROWS:
             break
-    if rows == 0:
+    if not found:
         raise ArgumentError(f"{path} has no rows; a sample needs some of the stream")
     return found
 

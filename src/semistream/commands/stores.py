@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import semistream
 from semistream.budget import format_bytes
@@ -25,34 +26,23 @@ _KEYS = {"ignore_unknown_options": True}
 
 app = Commands()
 
-Keys = Annotated[
-    list[str], typer.Argument(metavar="KEY...", help="Keys; the parts of a composite key separated by commas.")
-]
-Memory = Annotated[
-    str, typer.Option("--memory", help="Memory for sorting; rows beyond it are spilled next to the store.")
-]
-Version = Annotated[int | None, typer.Option("--version", help="A version; by default the newest.")]
+Keys = Annotated[list[str], Argument(metavar="KEY...", help="Keys; the parts of a composite key separated by commas.")]
+Memory = Annotated[str, Option("--memory", help="Memory for sorting; rows beyond it are spilled next to the store.")]
+Version = Annotated[int | None, Option("--version", help="A version; by default the newest.")]
 
 
 @app.command(rich_help_panel="Stores")
 def build(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="Parquet, CSV or Arrow: a file, or a directory of files.")
-    ],
+    source: Annotated[Path, Argument(metavar="SOURCE", help="Parquet, CSV or Arrow: a file, or a directory of files.")],
     store: Store,
-    key: Annotated[list[str], typer.Option("--key", help="A key column; several for a composite key.")],
-    column: Annotated[list[str] | None, typer.Option("--column", help="A column to store; by default all.")] = None,
+    key: Annotated[list[str], Option(help="A key column; several for a composite key.")],
+    column: Annotated[list[str] | None, Option(help="A column to store; by default all.")] = None,
     memory: Memory = "512MB",
-    page_bytes: Annotated[
-        int | None, typer.Option("--page-bytes", help="Size of a page; the default suits most disks.")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Publish as a new version of an existing store.")] = False,
-    null_keys: Annotated[
-        str, typer.Option("--null-keys", help="Rows with a NULL in their key: drop (and count), or refuse.")
-    ] = "drop",
+    page_bytes: Annotated[int | None, Option(help="Size of a page; the default suits most disks.")] = None,
+    replace: Annotated[bool, Option("--replace", help="Publish as a new version of an existing store.")] = False,
+    null_keys: Annotated[str, Option(help="Rows with a NULL in their key: drop (and count), or refuse.")] = "drop",
     group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="NAME=COLUMN,...", help="Columns that are often asked for without the others."),
+        list[str] | None, Option(metavar="NAME=COLUMN,...", help="Columns that are often asked for without the others.")
     ] = None,
 ) -> None:
     """Build a store from a table of any size, in any order.
@@ -79,8 +69,8 @@ def build(
 @app.command(rich_help_panel="Stores")
 def project(
     store: Store,
-    group: Annotated[str, typer.Argument(metavar="NAME=COLUMN,...", help="The group's name and its columns.")],
-    drop: Annotated[bool, typer.Option("--drop", help="Remove the group NAME.")] = False,
+    group: Annotated[str, Argument(metavar="NAME=COLUMN,...", help="The group's name and its columns.")],
+    drop: Annotated[bool, Option("--drop", help="Remove the group NAME.")] = False,
 ) -> None:
     """Write some columns once more into a column group: lookups that ask for no others read less.
 
@@ -100,8 +90,8 @@ def project(
 def inspect(
     store: Store,
     version: Version = None,
-    shape: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
-    as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
+    shape: Annotated[str, Option("--format", help="table or json.")] = "table",
+    as_json: Annotated[bool, Option("--json", hidden=True)] = False,
 ) -> None:
     """Show schema, key, rows, pages, versions, sizes and what a read costs."""
     choose("--format", shape, ("table", "json"))
@@ -126,7 +116,7 @@ def get(
     store: Store,
     keys: Keys,
     version: Version = None,
-    shape: Annotated[str, typer.Option("--format", help="table, or json: one object per line.")] = "table",
+    shape: Annotated[str, Option("--format", help="table, or json: one object per line.")] = "table",
 ) -> None:
     """Print the rows of some keys; exit code 1 when there are none.
 
@@ -147,7 +137,7 @@ def get(
 
 @app.command(rich_help_panel="Stores")
 def upsert(
-    store: Store, source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Rows in the store's columns.")]
+    store: Store, source: Annotated[Path, Argument(metavar="SOURCE", help="Rows in the store's columns.")]
 ) -> None:
     """Replace all rows of the keys in SOURCE by its rows, as a new version."""
     _say_version(semistream.MasterStore.open(store).upsert(source))
@@ -169,9 +159,7 @@ def compact(store: Store, memory: Memory = "512MB") -> None:
 
 
 @app.command(rich_help_panel="Stores")
-def vacuum(
-    store: Store, keep: Annotated[int, typer.Option("--keep", help="Versions to keep, the newest.")] = 2
-) -> None:
+def vacuum(store: Store, keep: Annotated[int, Option("--keep", help="Versions to keep, the newest.")] = 2) -> None:
     """Remove old versions and the files that only they used."""
     for name in semistream.MasterStore.open(store).vacuum(keep):
         print(f"removed {name}")

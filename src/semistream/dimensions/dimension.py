@@ -29,9 +29,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.changes.applying import Token, check_token, publish, token_property
 from semistream.changes.arrays import distinct
-from semistream.changes.publishing import Token, check_token, publish, token_property
-from semistream.changes.rows import OP, TIME, Changes
+from semistream.changes.rows import TIME, Changes
 from semistream.dimensions.shape import (
     DIMENSION,
     INFERRED,
@@ -129,7 +129,7 @@ class Dimension:
     @property
     def change_schema(self) -> pa.Schema:
         """The columns that a change of a member has: business key and attributes."""
-        return pa.schema([self.store.schema.field(name) for name in (*self.shape.key, *self.shape.attributes)])
+        return pa.schema([self.store.schema.field(name) for name in (*self.key, *self.shape.attributes)])
 
     def assign(self, keys: pa.Table | pa.RecordBatch, as_of: str | None = None) -> pa.Table:
         """The rows with their surrogate keys; members that are not known yet are inferred.
@@ -170,11 +170,11 @@ class Dimension:
         ``changes`` are `Changes` for `change_schema`, or rows with an operation in ``_op``. With a history
         ``effective`` names the column that says since when a row holds; by default it is the time that the source gave.
         """
-        from semistream.dimensions.histories import merge_history
-        from semistream.dimensions.members import overwrite
+        from semistream.changes.reading import plain_changes
+        from semistream.dimensions.members import merge_history, overwrite
 
         check_token(token)
-        found = changes if isinstance(changes, Changes) else self._read(changes, effective)
+        found = changes if isinstance(changes, Changes) else plain_changes(changes, *self.with_time(effective))
         found.check(max_bad_rate)
         if found.truncated:
             raise ArgumentError("a dimension is not emptied, since facts refer to its members; delete them by key")
@@ -193,18 +193,14 @@ class Dimension:
         done = {} if counts is None else asdict(counts)
         return DimensionChange(**done, version=self.store.version, applied=counts is not None, rejects=found.rejects)
 
-    def with_time(self, effective: str) -> tuple[pa.Schema, tuple[str, ...]]:
-        """The columns that a change must have, with its time; those without which it is none."""
+    def with_time(self, effective: str | None) -> tuple[pa.Schema, tuple[str, ...]]:
+        """The columns that a change must have, its time if it has one; those without which it is none."""
         schema = self.change_schema
+        if effective is None:
+            return schema, self.key
         if effective not in schema.names and self.shape.history:
             schema = schema.append(pa.field(effective, self.store.schema.field(VALID_FROM).type))
         return schema, (*self.key, effective)
-
-    def _read(self, changes: Any, effective: str | None) -> Changes:
-        from semistream.changes.plain import plain_changes
-
-        schema, needed = (self.change_schema, self.key) if effective is None else self.with_time(effective)
-        return plain_changes(changes, schema, needed, op=OP)
 
     def rows(self, since: int | None = None, version: int | None = None) -> tuple[pa.Table, bool]:
         """The dimension's rows for the warehouse: those of members that changed since a version, or all of them.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from semistream.changes import Applied, Changes, apply_changes
 from semistream.changes.debezium import debezium_changes
-from semistream.changes.plain import plain_changes
+from semistream.changes.reading import plain_changes
 from semistream.changes.rows import OP, write_rejects
 from semistream.dimensions import Dimension
 from semistream.errors import ArgumentError, choose, local_path
@@ -90,10 +90,7 @@ class StoreSink:
         token = (f"{self.app}@{query}" if query else self.app, batch_id)
         if self._dimension:
             dimension = Dimension(store)
-            schema, key = dimension.change_schema, dimension.key
-            if self.effective is not None:
-                schema, key = dimension.with_time(self.effective)
-            changes = self._changes(rows, schema, key, batch_id)
+            changes = self._changes(rows, *dimension.with_time(self.effective), batch_id)
             done = dimension.apply(changes, effective=self.effective, token=token, max_bad_rate=self.max_bad_rate)
             self.last = Applied(dimension.store, rejects=changes.rejects, applied=done.applied)
         else:

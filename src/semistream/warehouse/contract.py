@@ -28,11 +28,12 @@ import pyarrow as pa
 
 from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, SinkError, choose
-from semistream.warehouse.marks import check_app, check_query
+from semistream.warehouse.marks import check_app, check_query, mirror_mark, mirror_store_mark, stream_marks, table_mark
 from semistream.warehouse.schemas import stored_schema
 
 Kind = Literal["append", "replace"]
 RESERVED = "_semistream"  # tables of our own begin with it
+LEDGER = f"{RESERVED}_ledger"
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,23 @@ class BatchWrites:
         if twice:
             raise ArgumentError(f"batch {self.batch} writes twice to {', '.join(twice)}; give each table one Write")
 
+    @property
+    def changed(self) -> list[Write]:
+        """What it does to the tables that differ afterwards."""
+        return [write for write in self.writes if write.changes]
+
+    def marks(self, *, tables: bool) -> dict[str, int]:
+        """What its commit leaves behind; the last one says of every table too how far it has come."""
+        written = {table_mark(self.app, self.query, write.table): self.batch for write in self.changed}
+        return stream_marks(self.app, self.query, self.batch) | (written if tables else {})
+
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, lists, strings and numbers."""
         writes = [
-            {
-                "table": write.table,
-                "kind": write.kind,
-                "files": [asdict(file) for file in write.files],
-                "schema": encode_schema(write.schema),
-            }
+            {**vars(write), "files": [asdict(file) for file in write.files], "schema": encode_schema(write.schema)}
             for write in self.writes
         ]
-        return {"app": self.app, "query": self.query, "batch": self.batch, "writes": writes}
+        return {**vars(self), "writes": writes}
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> BatchWrites:
@@ -124,7 +130,7 @@ class BatchWrites:
 class Warehouse(Protocol):
     """Tables that take each batch of a stream exactly once. Adding one is a file and a line: adding_a_warehouse.md."""
 
-    limits: Limits
+    limits: Limits = Limits()
 
     def place(self, table: str) -> Path:
         """The local directory into which tasks write the Parquet files for a table (see `stage`)."""
@@ -160,11 +166,17 @@ class Warehouse(Protocol):
         False when the table mirrors that version or a later one already. ``store`` is the store's id.
         """
 
+    def mark(self, table: str, name: str) -> int | None:
+        """A mark that is kept with a table; a table that is gone has none."""
+
     def mirrored(self, table: str) -> int:
         """The version that the table mirrors, -1 for none."""
+        version = self.mark(table, mirror_mark(table))
+        return -1 if version is None else version
 
     def mirrored_store(self, table: str) -> int | None:
         """The number that stands for the store that the table mirrors (`marks.store_number`), if it is known."""
+        return self.mark(table, mirror_store_mark(table))
 
     def files(self, table: str) -> set[str]:
         """The names of the files in `place` that are part of the table: they must not be removed."""

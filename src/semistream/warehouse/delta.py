@@ -22,24 +22,17 @@ import json
 import os
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SinkError, local_path
-from semistream.warehouse.delta_log import create_table, first_line, marked, marks_in, open_table
+from semistream.warehouse.delta_log import committing, create_table, marked, marks_in, open_table, types_in
 from semistream.warehouse.marks import Stream, check_app, digits_of, stream_marks
 from semistream.warehouse.schemas import check_schema, types_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-
-class BatchFrame(Protocol):
-    """What the sink needs of a Spark DataFrame."""
-
-    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
-        """All rows of the batch."""
 
 
 class DeltaSink:
@@ -58,9 +51,8 @@ class DeltaSink:
         checkpoint: str | os.PathLike[str] | None = None,
         replaces: str | None = None,
     ) -> None:
-        check_app(app)
         self.path = local_path("path", path)
-        self.app = app
+        self.app = check_app(app)
         self.checkpoint = None if checkpoint is None else local_path("checkpoint", checkpoint)
         self.written = 0
         self.skipped = 0
@@ -68,8 +60,8 @@ class DeltaSink:
             app, str(path), "DeltaSink(..., replaces={former!r})", None if replaces is None else digits_of(replaces)
         )
 
-    def __call__(self, batch: BatchFrame, batch_id: int) -> None:
-        """Write one batch, or pass over it when the table holds it already."""
+    def __call__(self, batch: Any, batch_id: int) -> None:
+        """Write one batch, a DataFrame of Spark, or pass over it when the table holds it already."""
         self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else running_query(batch))
 
     def load(self, read: Callable[[], pa.Table], batch_id: int, query: str, *, gaps: bool = False) -> None:
@@ -87,23 +79,16 @@ class DeltaSink:
             table = create_table(self.path, rows.schema)
         else:
             # delta-rs would cast a column that changed its type.
-            check_schema(self.path, types_of(pa.schema(table.schema().to_arrow())), types_of(rows.schema))
+            check_schema(self.path, types_in(table), types_of(rows.schema))
         self._commit(table, rows, query, batch_id)
 
     def _commit(self, table: DeltaTable, rows: pa.Table, query: str, batch_id: int) -> None:
         from deltalake import write_deltalake
-        from deltalake.exceptions import CommitFailedError
 
-        before = marks_in(table, self._stream, query)
         about = {"app": self.app, "query": query, "batch": str(batch_id)}
         properties = marked(stream_marks(self.app, query, batch_id), about)
-        try:
+        with committing(table, self._stream, query, batch_id, self._stream.place):
             write_deltalake(table, rows, mode="append", commit_properties=properties)
-        except CommitFailedError as error:
-            now = open_table(self.path)
-            if now is None or marks_in(now, self._stream, query) == before:
-                raise SinkError(f"{self.path}: batch {batch_id} was not written: {first_line(error)}") from error
-            raise self._stream.stale(batch_id) from error
         self._stream.seen[query] = batch_id
         self.written += 1
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,7 +14,7 @@ import pyarrow as pa
 from semistream.errors import SinkError
 from semistream.warehouse.contract import StagedFile, staged_path
 from semistream.warehouse.marks import Marks, Stream
-from semistream.warehouse.schemas import stored_schema
+from semistream.warehouse.schemas import stored_schema, types_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -23,7 +24,7 @@ _OLDEST = (1, 6)
 _DELETE = "__delete"  # the row of a change stands for a key whose rows go
 
 
-def open_table(path: Path) -> DeltaTable | None:
+def open_table(path: Path | str) -> DeltaTable | None:
     """The newest snapshot, or None when there is no table."""
     try:
         from deltalake import DeltaTable
@@ -40,7 +41,7 @@ def create_table(path: Path, schema: pa.Schema) -> DeltaTable:
         # Without retries: delta-rs would create the table again on top of what another run made meanwhile.
         DeltaTable.create(path, stored_schema(schema), commit_properties=CommitProperties(max_commit_retries=0))
     except Exception as error:
-        # delta-rs raises Exception itself for a type that Delta does not have, and adds its stack trace.
+        # delta-rs raises Exception itself for a type that Delta does not have.
         if open_table(path) is None:
             raise SinkError(f"{path}: the Delta table cannot be made: {first_line(error)}") from error
     return DeltaTable(path, version=0)
@@ -57,13 +58,33 @@ def marked(marks: Mapping[str, int], about: Mapping[str, str], *, retries: int |
     )
 
 
+def types_in(table: DeltaTable) -> dict[str, str]:
+    """The columns of a table, as they are compared."""
+    return types_of(pa.schema(table.schema().to_arrow()))
+
+
 def marks_in(table: DeltaTable | None, stream: Stream, query: str) -> Marks:
     """What a table's log says of a stream; no table has no marks."""
     return Marks(-1, None) if table is None else stream.marks(table.transaction_version, query)
 
 
+@contextmanager
+def committing(table: DeltaTable, stream: Stream, query: str, batch: int, place: str) -> Iterator[None]:
+    """A commit on this snapshot; where it fails, another run was first when the marks at ``place`` have moved."""
+    from deltalake.exceptions import CommitFailedError
+
+    before = marks_in(table, stream, query)
+    try:
+        yield
+    except CommitFailedError as error:
+        now = open_table(place)
+        if now is None or marks_in(now, stream, query) == before:
+            raise SinkError(f"{place}: batch {batch} was not written: {first_line(error)}") from error
+        raise stream.stale(batch, place=place) from error
+
+
 def first_line(error: Exception) -> str:
-    """delta-rs adds its stack trace to a message."""
+    """What delta-rs says, without its stack trace."""
     return str(error).partition("\n")[0]
 
 
@@ -98,15 +119,11 @@ def rows_of(table: DeltaTable) -> pa.Table:
     """
     import pyarrow.dataset as ds
 
-    if table.metadata().partition_columns or not Path(_local(table.table_uri)).is_dir():
+    root, *paths = (unquote(uri.removeprefix("file://")) for uri in (table.table_uri, *table.file_uris()))
+    if table.metadata().partition_columns or not Path(root).is_dir():
         return table.to_pyarrow_table()  # not one of ours
-    paths = [_local(uri) for uri in table.file_uris()]
     schema = pa.schema(table.schema().to_arrow())
     return ds.dataset(paths, schema=schema, format="parquet").to_table() if paths else schema.empty_table()
-
-
-def _local(uri: str) -> str:
-    return unquote(uri.removeprefix("file://"))
 
 
 def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:
@@ -124,8 +141,7 @@ def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: 
         streamed_exec=False,  # files whose statistics rule out every key are not read
     )
     columns = {_quoted(name): f"s.{_quoted(name)}" for name in rows.column_names}
-    merger = merger.when_matched_delete().when_not_matched_insert(columns, predicate=f"NOT s.{_quoted(_DELETE)}")
-    done = merger.execute()
+    done = merger.when_matched_delete().when_not_matched_insert(columns, f"NOT s.{_quoted(_DELETE)}").execute()
     if not done["num_target_rows_deleted"] and not done["num_target_rows_inserted"]:
         # A merge that changes nothing makes no commit, and the version would not be marked.
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)

@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
+from semistream.warehouse import delta_log
 from semistream.warehouse.contract import (
-    RESERVED,
+    LEDGER,
     BatchWrites,
     Form,
-    Limits,
     Warehouse,
     Write,
     changed_keys,
@@ -33,42 +33,18 @@ from semistream.warehouse.contract import (
     made,
     staged_path,
 )
-from semistream.warehouse.delta_log import (
-    add_action,
-    check_deltalake,
-    create_table,
-    first_line,
-    marked,
-    marks_in,
-    open_table,
-    replace_keys,
-    rows_of,
-)
-from semistream.warehouse.marks import (
-    Marks,
-    Stream,
-    Streams,
-    check_query,
-    mirror_mark,
-    mirror_marks,
-    mirror_store_mark,
-    stale_mirror,
-    stream_marks,
-    table_mark,
-)
-from semistream.warehouse.schemas import check_new_columns, check_schema, stored_schema, types_of
+from semistream.warehouse.delta_log import create_table, marks_in, open_table
+from semistream.warehouse.marks import Marks, Streams, check_query, mirror_mark, mirror_marks, stale_mirror, table_mark
+from semistream.warehouse.schemas import check_schema, stored_schema, types_of
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
-_LEDGER = f"{RESERVED}_ledger"
 _LEDGER_SCHEMA = pa.schema([("batch", pa.int64())])  # it has no rows: its log holds the marks, and the counts to read
 
 
 class DeltaWarehouse(Warehouse):
     """Delta tables under the directory ``root``, one a name. ``evolve`` lets `prepare` add columns to a table."""
-
-    limits = Limits()
 
     def __init__(self, root: str | os.PathLike[str], *, evolve: bool = False) -> None:
         self.root = local_path("root", root).absolute()
@@ -81,7 +57,7 @@ class DeltaWarehouse(Warehouse):
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         stream, query = self._streams.of(app, replaces), check_query(query)
-        ledger = open_table(self.root / _LEDGER)
+        ledger = open_table(self.root / LEDGER)
         marks = marks_in(ledger, stream, query)
         stream.is_foreign(marks, query)
         if marks.owner is None and self.root.is_dir():  # a batch that was begun, or a ledger that was deleted
@@ -97,11 +73,11 @@ class DeltaWarehouse(Warehouse):
             create_table(path, schema)
             there = open_table(path)
             assert there is not None
-        new = check_schema(path, _types(there), types_of(schema), may_add=self.evolve)
+        may_add = schema if self.evolve else None
+        new = check_schema(path, delta_log.types_in(there), types_of(schema), may_add=may_add)
         if new:
             from deltalake import Schema
 
-            check_new_columns(path, schema, new)
             added = stored_schema(pa.schema([schema.field(name) for name in new]))
             there.alter.add_columns(Schema.from_arrow(added).fields)
 
@@ -110,41 +86,40 @@ class DeltaWarehouse(Warehouse):
         directory_name(table)
 
     def ready(self, batch: BatchWrites) -> None:
-        check_deltalake()
+        delta_log.check_deltalake()
         stream = self._streams.of(batch.app)
-        ledger = open_table(self.root / _LEDGER)
+        ledger = open_table(self.root / LEDGER)
         marks = marks_in(ledger, stream, batch.query)
         stream.check_new(marks, batch.query, batch.batch)
         for write in batch.writes:
-            if write.changes and self._table_for(stream, marks, ledger, batch, write) is None:
+            if write.changes and self._table_for(marks, ledger, batch, write) is None:
                 raise stream.undecided(batch.batch, place=str(self._path(write.table)))
 
     def visible(self, batch: BatchWrites) -> list[str]:
         """Each table by its own log: they are written one after the other."""
         stream = self._streams.of(batch.app)
-        names = (*(write.table for write in batch.writes), _LEDGER)
+        names = (*(write.table for write in batch.writes), LEDGER)
         return [one for one in names if marks_in(open_table(self.root / one), stream, batch.query).done >= batch.batch]
 
     def commit(self, batch: BatchWrites) -> bool:
         """Commit table by table, then the ledger; see `Warehouse.commit`."""
-        check_deltalake()
+        delta_log.check_deltalake()
         stream = self._streams.of(batch.app)
-        ledger = open_table(self.root / _LEDGER) or self._create_ledger()
+        ledger = open_table(self.root / LEDGER)
+        if ledger is None:
+            self.root.mkdir(parents=True, exist_ok=True)
+            ledger = create_table(self.root / LEDGER, _LEDGER_SCHEMA)
         marks = marks_in(ledger, stream, batch.query)
         if stream.holds(marks, batch.query, batch.batch):
             return False
-        writes = [write for write in batch.writes if write.changes]
         # All are checked before the first is written.
-        tables = [self._table_for(stream, marks, ledger, batch, write) for write in writes]
-        for write, table in zip(writes, tables, strict=True):
+        tables = [self._table_for(marks, ledger, batch, write) for write in batch.changed]
+        for write, table in zip(batch.changed, tables, strict=True):
             if table is not None:
-                self._add(stream, table, batch, write)
+                self._commit(table, batch, write)
                 reach("warehouse.table_written")
         reach("warehouse.before_commit")
-        done = stream_marks(batch.app, batch.query, batch.batch)
-        done |= {table_mark(batch.app, batch.query, write.table): batch.batch for write in writes}
-        about = _about(batch) | {"rows": json.dumps({write.table: write.rows for write in writes})}
-        self._write(stream, ledger, [], "append", marked(done, about), batch)
+        self._commit(ledger, batch, rows=json.dumps({write.table: write.rows for write in batch.changed}))
         reach("warehouse.committed")
         stream.seen[batch.query] = batch.batch
         return True
@@ -160,28 +135,24 @@ class DeltaWarehouse(Warehouse):
         self.prepare(table, rows.schema)
         there = open_table(path)
         assert there is not None
-        before = _mirrored(there, table)
-        if version <= before:
+        before = there.transaction_version(mirror_mark(table))
+        if before is not None and version <= before:
             return False
-        properties = marked(mirror_marks(table, version, store), {"mirror": str(version)})
+        properties = delta_log.marked(mirror_marks(table, version, store), {"mirror": str(version)})
         reach("mirror.before_commit")
         try:
-            replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
+            delta_log.replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
         except CommitFailedError as error:
-            now = open_table(path)
-            if now is not None and _mirrored(now, table) != before:
-                raise stale_mirror(path, version, _mirrored(now, table)) from error
-            raise SinkError(f"{path}: version {version} was not mirrored: {first_line(error)}") from error
+            now = self.mark(table, mirror_mark(table))
+            if now not in (None, before):
+                raise stale_mirror(path, version, now) from error
+            raise SinkError(f"{path}: version {version} was not mirrored: {delta_log.first_line(error)}") from error
         reach("mirror.committed")
         return True
 
-    def mirrored(self, table: str) -> int:
+    def mark(self, table: str, name: str) -> int | None:
         there = open_table(self._path(table))
-        return -1 if there is None else _mirrored(there, table)
-
-    def mirrored_store(self, table: str) -> int | None:
-        there = open_table(self._path(table))
-        return None if there is None else there.transaction_version(mirror_store_mark(table))
+        return None if there is None else there.transaction_version(name)
 
     def files(self, table: str) -> set[str]:
         """The files that make up the table now."""
@@ -192,7 +163,7 @@ class DeltaWarehouse(Warehouse):
         there = open_table(self._path(table))
         if there is None:
             raise SinkError(f"{self.root} has no Delta table {table!r}")
-        return rows_of(there)
+        return delta_log.rows_of(there)
 
     def describe(self) -> str:
         return f"Delta tables in {self.root}"
@@ -203,15 +174,11 @@ class DeltaWarehouse(Warehouse):
     def _path(self, table: str) -> Path:
         return self.root / directory_name(table)
 
-    def _create_ledger(self) -> DeltaTable:
-        self.root.mkdir(parents=True, exist_ok=True)
-        return create_table(self.root / _LEDGER, _LEDGER_SCHEMA)
-
     def _table_for(
-        self, stream: Stream, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
+        self, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
     ) -> DeltaTable | None:
         """The snapshot to write to; None when the table has the batch already."""
-        path = self._path(write.table)
+        stream, path = self._streams.of(batch.app), self._path(write.table)
         table = open_table(path)
         here = marks_in(table, stream, batch.query)
         if marks.owner is None:
@@ -228,53 +195,22 @@ class DeltaWarehouse(Warehouse):
             )
         if table is None:
             raise SinkError(f"{path} is no Delta table; call prepare({write.table!r}, schema) first")
-        check_schema(path, _types(table), types_of(write.schema), may_lack=self.evolve)
+        check_schema(path, delta_log.types_in(table), types_of(write.schema), may_lack=self.evolve)
         for file in write.files:
             staged_path(path, file)
         return table
 
-    def _add(self, stream: Stream, table: DeltaTable, batch: BatchWrites, write: Write) -> None:
-        path = self._path(write.table)
+    def _commit(self, table: DeltaTable, batch: BatchWrites, write: Write | None = None, **about: str) -> None:
+        """Commit to a table what the batch writes to it; without a write, to the ledger that all of it is done."""
+        about |= {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
+        actions: list[Any] = (
+            [delta_log.add_action(self._path(write.table), file) for file in write.files] if write else []
+        )
         # A replacement is for what this snapshot holds: rows that came in between must not survive it.
-        retries = 0 if write.kind == "replace" else None
-        properties = marked(stream_marks(batch.app, batch.query, batch.batch), _about(batch), retries=retries)
-        mode = "overwrite" if write.kind == "replace" else "append"
-        self._write(stream, table, [add_action(path, file) for file in write.files], mode, properties, batch)
-
-    def _write(
-        self,
-        stream: Stream,
-        table: DeltaTable,
-        actions: list[Any],
-        mode: str,
-        properties: CommitProperties,
-        batch: BatchWrites,
-    ) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        before = marks_in(table, stream, batch.query)
-        try:
+        mode, retries = ("overwrite", 0) if write and write.kind == "replace" else ("append", None)
+        properties = delta_log.marked(batch.marks(tables=write is None), about, retries=retries)
+        with delta_log.committing(table, self._streams.of(batch.app), batch.query, batch.batch, table.table_uri):
             table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
-        except CommitFailedError as error:
-            table.update_incremental()
-            if marks_in(table, stream, batch.query) == before:
-                raise SinkError(
-                    f"{table.table_uri}: batch {batch.batch} was not written: {first_line(error)}"
-                ) from error
-            raise stream.stale(batch.batch, place=table.table_uri) from error
-
-
-def _about(batch: BatchWrites) -> dict[str, str]:
-    return {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
-
-
-def _types(table: DeltaTable) -> dict[str, str]:
-    return types_of(pa.schema(table.schema().to_arrow()))
-
-
-def _mirrored(table: DeltaTable, name: str) -> int:
-    version = table.transaction_version(mirror_mark(name))
-    return -1 if version is None else version
 
 
 def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from semistream.errors import ArgumentError, ForeignCheckpointError, MissingBatchesError, StaleWriterError
@@ -48,23 +47,18 @@ def check_query(query: object) -> str:
         raise ArgumentError(f"query={query!r} is not the id of a query; Spark's StreamingQuery.id is one") from None
 
 
-def batch_mark(app: str, query: str) -> str:
-    """Its number is the last batch of the query."""
-    return f"{app}@{query}"
-
-
 def table_mark(app: str, query: str, table: str) -> str:
-    """Its number is the last batch of the query that wrote to the table."""
+    """Where the last batch of the query that wrote to the table is kept."""
     return f"{app}@{query}/{table}"
 
 
 def mirror_mark(table: str) -> str:
-    """Its number is the version of a store that the table mirrors. No stream's mark begins with '@'."""
+    """Where the version that the table mirrors is kept. No stream's mark begins with '@'."""
     return f"@mirror/{table}"
 
 
 def mirror_store_mark(table: str) -> str:
-    """Its number stands for the store that the table mirrors."""
+    """Where the number of the store that the table mirrors is kept."""
     return f"@store/{table}"
 
 
@@ -73,7 +67,7 @@ def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
     return {mirror_mark(table): version, **({mirror_store_mark(table): store_number(store)} if store else {})}
 
 
-def stale_mirror(place: Path | str, version: int, now: int | None) -> StaleWriterError:
+def stale_mirror(place: object, version: int, now: int | None) -> StaleWriterError:
     """The error for a version that met another run's."""
     return StaleWriterError(
         f"{place}: another run mirrored version {now} while version {version} was on its way, so this one was not "
@@ -83,7 +77,7 @@ def stale_mirror(place: Path | str, version: int, now: int | None) -> StaleWrite
 
 def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:
     """What a commit of this batch leaves behind."""
-    return {batch_mark(app, query): batch, app: owner_of(query)}
+    return {f"{app}@{query}": batch, app: _number(query)}
 
 
 @dataclass
@@ -98,15 +92,16 @@ class Stream:
 
     def marks(self, find: Find, query: str) -> Marks:
         """Read the marks from a snapshot."""
-        done = find(batch_mark(self.app, query))
+        done = find(f"{self.app}@{query}")
         return Marks(-1 if done is None else done, find(self.app))
 
     def is_foreign(self, marks: Marks, query: str) -> bool:
         """Whether another query owns the stream and may be replaced; one that may not be is an error."""
-        if marks.owner is None or marks.owner == owner_of(query):
+        if marks.owner is None or marks.owner == _number(query):
             return False
-        former = _shown(marks.owner)
-        if self.replaces is None or not self.replaces.startswith(former.replace("-", "")):
+        digits = f"{marks.owner:0{_OWNER_DIGITS}x}"
+        former = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"
+        if self.replaces is None or not self.replaces.startswith(digits):
             raise ForeignCheckpointError(
                 f"{self.place} holds batches of {self.app!r} that were written under another checkpoint (query "
                 f"{former}…). Under this one (query {query}) Spark begins anew, and rows that are there already "
@@ -161,28 +156,27 @@ class Stream:
         )
 
 
+@dataclass
 class Streams:
     """The streams that one warehouse was asked about."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._streams: dict[str, Stream] = {}
+    place: str
+    known: dict[str, Stream] = field(default_factory=dict)
 
     def of(self, app: str, replaces: str | None = None) -> Stream:
         """The stream of that name; ``replaces`` once given is kept for the batches to come."""
-        stream = self._streams.setdefault(check_app(app), Stream(app, self._place))
+        stream = self.known.setdefault(check_app(app), Stream(app, self.place))
         if replaces is not None:
             stream.replaces = digits_of(replaces)
         return stream
 
 
-def owner_of(query: str) -> int:
-    """The number that stands for a query in the owner's mark."""
-    return int(uuid.UUID(query).hex[:_OWNER_DIGITS], 16)
+def _number(query: str) -> int:
+    return store_number(uuid.UUID(query).hex)
 
 
 def store_number(store: str) -> int:
-    """The number that stands for a store's id."""
+    """The number that stands for a store's id, or for that of a query."""
     return int(store[:_OWNER_DIGITS], 16)
 
 
@@ -194,8 +188,3 @@ def digits_of(query: str) -> str:
             f"replaces={query!r} is not the id of a query; the error that refused the checkpoint names it"
         )
     return digits
-
-
-def _shown(owner: int) -> str:
-    digits = f"{owner:0{_OWNER_DIGITS}x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"

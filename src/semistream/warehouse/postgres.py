@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
 from semistream.warehouse.contract import (
-    RESERVED,
+    LEDGER,
     BatchWrites,
     Form,
     Limits,
@@ -34,25 +34,19 @@ from semistream.warehouse.contract import (
     staged_path,
 )
 from semistream.warehouse.marks import (
-    Find,
     Streams,
     check_query,
     mirror_mark,
     mirror_marks,
     mirror_store_mark,
     stale_mirror,
-    stream_marks,
-    table_mark,
 )
-from semistream.warehouse.postgres_session import Server, Session, filled, literal, names
-from semistream.warehouse.postgres_tables import batches_of, columns_of, copy_rows, defined, exchange_rows
-from semistream.warehouse.postgres_types import arrow_type, check_name, sql_types
-from semistream.warehouse.schemas import check_new_columns, check_schema
+from semistream.warehouse.postgres_session import Server, filled
+from semistream.warehouse.postgres_types import arrow_type, batches_of, check_name, sql_types
+from semistream.warehouse.schemas import check_schema
 
 if TYPE_CHECKING:
-    from psycopg import sql
-
-_LEDGER = f"{RESERVED}_ledger"
+    from semistream.warehouse.postgres_tables import Session
 
 
 class PostgresWarehouse(Warehouse):
@@ -75,10 +69,10 @@ class PostgresWarehouse(Warehouse):
         evolve: bool = False,
         connect_tries: int = 5,
     ) -> None:
-        self.schema = check_name("schema", schema)
+        self._server = Server(address, connect_tries, check_name("schema", schema))
+        self.schema = schema
         self.staging = local_path("staging", staging).absolute()
         self.evolve = evolve
-        self._server = Server(address, connect_tries)
         self._streams = Streams(self.describe())
 
     def place(self, table: str) -> Path:
@@ -90,7 +84,7 @@ class PostgresWarehouse(Warehouse):
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         stream, query = self._streams.of(app, replaces), check_query(query)
         with self._server.transaction() as session:
-            marks = stream.marks(self._find(session), query)
+            marks = stream.marks(session.find, query)
         stream.is_foreign(marks, query)
         return marks.done
 
@@ -99,24 +93,16 @@ class PostgresWarehouse(Warehouse):
         wanted = sql_types(schema)
         with self._server.transaction() as session:
             session.lock(f"{self.schema}\0prepare")  # CREATE … IF NOT EXISTS alone fails when two do it at once
-            self._make_ledger(session)
-            there = self._columns(session, table)
+            session.make_ledger()
+            there = session.columns(table)
             if not there:
                 self._check_never_written(session, table)
-                session.run("CREATE TABLE {table} ({columns})", table=self._name(table), columns=defined(wanted))
+                session.run("CREATE TABLE {table} ({columns})", table, columns=wanted)
                 for mark in (mirror_mark(table), mirror_store_mark(table)):  # of a table of that name that was dropped
-                    session.run(
-                        "DELETE FROM {ledger} WHERE mark = {mark}", ledger=self._name(_LEDGER), mark=literal(mark)
-                    )
+                    session.run("DELETE FROM {ledger} WHERE mark = {mark}", mark=mark)
                 return
-            new = check_schema(self._shown(table), there, wanted, may_add=self.evolve)
-            check_new_columns(self._shown(table), schema, new)
-            for name in new:
-                session.run(
-                    "ALTER TABLE {table} ADD COLUMN {column}",
-                    table=self._name(table),
-                    column=defined({name: wanted[name]}),
-                )
+            for name in check_schema(self._shown(table), there, wanted, may_add=schema if self.evolve else None):
+                session.run("ALTER TABLE {table} ADD COLUMN {column}", table, column={name: wanted[name]})
 
     def check_table(self, table: str) -> None:
         """PostgreSQL must keep the name as it is."""
@@ -126,31 +112,34 @@ class PostgresWarehouse(Warehouse):
         """All that `commit` checks but the rows themselves; see `Warehouse.ready`."""
         stream = self._streams.of(batch.app)
         with self._server.transaction() as session:
-            stream.check_new(stream.marks(self._find(session), batch.query), batch.query, batch.batch)
+            stream.check_new(stream.marks(session.find, batch.query), batch.query, batch.batch)
             for write in batch.writes:
                 self._check_columns(session, write)
-        for write in batch.writes:
-            for file in write.files:
-                staged_path(self.place(write.table), file)
+                for file in write.files:
+                    staged_path(self.place(write.table), file)
 
     def visible(self, batch: BatchWrites) -> list[str]:
         """All of them or none: a batch is one transaction. One that is about to end is waited for."""
         with self._server.transaction() as session:
             session.lock(f"{self.schema}\0{batch.app}")
-            marks = self._streams.of(batch.app).marks(self._find(session), batch.query)
+            marks = self._streams.of(batch.app).marks(session.find, batch.query)
         return [write.table for write in batch.writes] if marks.done >= batch.batch else []
 
     def commit(self, batch: BatchWrites) -> bool:
         """All tables and the batch's number in one transaction; see `Warehouse.commit`."""
         stream = self._streams.of(batch.app)
         with self._server.transaction() as session:
-            before = stream.marks(self._find(session), batch.query)
+            before = stream.marks(session.find, batch.query)
             there = stream.holds(before, batch.query, batch.batch)
             if not there:
                 session.lock(f"{self.schema}\0{batch.app}")
-                if stream.marks(self._find(session), batch.query) != before:
+                if stream.marks(session.find, batch.query) != before:
                     raise stream.stale(batch.batch)
-                self._write_all(session, batch)
+                session.make_ledger()
+                for write in batch.writes:
+                    self._write(session, write)
+                    reach("warehouse.table_written")
+                session.set_marks(batch.marks(tables=True))
                 reach("warehouse.before_commit")
                 stream.seen.pop(batch.query, None)  # should the answer to COMMIT be lost, the database tells
         if not there:
@@ -168,31 +157,25 @@ class PostgresWarehouse(Warehouse):
             return False
         self.prepare(table, rows.schema)
         with self._server.transaction() as session:
-            before = self._find(session)(mirror_mark(table))
+            before = session.find(mirror_mark(table))
             session.lock(f"{self.schema}\0mirror\0{table}")
-            now = self._find(session)(mirror_mark(table))
+            now = session.find(mirror_mark(table))
             if now != before:
                 raise stale_mirror(self._shown(table), version, now)
             if now is not None and version <= now:
                 return False
-            exchange_rows(session, self._name(table), self._columns(session, table), keys, rows)
+            session.exchange(table, keys, rows)
             if now is None:  # from now on few keys change at a time, and are looked up
-                session.run("CREATE INDEX ON {table} ({key})", table=self._name(table), key=names(key))
-                session.run("ANALYZE {table}", table=self._name(table))
-            session.set_marks(self._name(_LEDGER), mirror_marks(table, version, store))
+                session.run("CREATE INDEX ON {table} ({key})", table, key=key)
+                session.run("ANALYZE {table}", table)
+            session.set_marks(mirror_marks(table, version, store))
             reach("mirror.before_commit")
         reach("mirror.committed")
         return True
 
-    def mirrored(self, table: str) -> int:
+    def mark(self, table: str, name: str) -> int | None:
         with self._server.transaction() as session:
-            version = self._find(session)(mirror_mark(check_name("table", table)))
-            return -1 if version is None or not self._columns(session, table) else version
-
-    def mirrored_store(self, table: str) -> int | None:
-        with self._server.transaction() as session:
-            found = self._find(session)(mirror_store_mark(check_name("table", table)))
-            return found if self._columns(session, table) else None
+            return session.find(name) if session.columns(check_name("table", table)) else None
 
     def files(self, table: str) -> set[str]:
         """None: rows are in the database, files only on their way to it."""
@@ -202,12 +185,10 @@ class PostgresWarehouse(Warehouse):
     def read(self, table: str) -> pa.Table:
         """All rows of a table; they pass through Python."""
         with self._server.transaction() as session:
-            columns = self._columns(session, check_name("table", table))
+            columns = session.columns(check_name("table", table))
             if not columns:
                 raise SinkError(f"{self._shown(table)} is not there")
-            found = session.run(
-                "SELECT {columns} FROM {table}", columns=names(list(columns)), table=self._name(table)
-            ).fetchall()
+            found = session.run("SELECT {columns} FROM {table}", table, columns=list(columns)).fetchall()
         kinds = pa.schema([(name, arrow_type(name, text)) for name, text in columns.items()])
         arrays = [pa.array([row[at] for row in found], field.type) for at, field in enumerate(kinds)]
         return pa.table(arrays, schema=kinds)
@@ -218,69 +199,24 @@ class PostgresWarehouse(Warehouse):
     def __repr__(self) -> str:
         return f"PostgresWarehouse({self.describe()})"
 
-    def _name(self, table: str) -> sql.Composable:
-        from psycopg import sql
-
-        return sql.Identifier(self.schema, table)
-
     def _shown(self, table: str) -> str:
         return f"table {table!r} of {self.describe()}"
 
-    def _columns(self, session: Session, table: str) -> dict[str, str]:
-        return columns_of(session, self.schema, table)
-
-    def _find(self, session: Session) -> Find:
-        """Look marks up, as they are now."""
-        if not self._columns(session, _LEDGER):
-            return lambda _: None
-
-        def find(mark: str) -> int | None:
-            found: Any = session.run(
-                "SELECT value FROM {ledger} WHERE mark = {mark}", ledger=self._name(_LEDGER), mark=literal(mark)
-            ).fetchone()
-            return None if found is None else int(found[0])
-
-        return find
-
-    def _make_ledger(self, session: Session) -> None:
-        from psycopg import sql
-
-        if self._columns(session, _LEDGER):
-            return
-        if not session.run("SELECT 1 FROM pg_namespace WHERE nspname = {s}", s=literal(self.schema)).fetchone():
-            session.run("CREATE SCHEMA {schema}", schema=sql.Identifier(self.schema))
-        session.run(
-            "CREATE TABLE {ledger} (mark text PRIMARY KEY, value bigint NOT NULL, "
-            "changed_at timestamptz NOT NULL DEFAULT now())",
-            ledger=self._name(_LEDGER),
-        )
-
     def _check_never_written(self, session: Session, table: str) -> None:
         """A table that is gone although batches were written to it must not be made again, empty."""
-        found: Any = session.run(
+        found = session.run(
             "SELECT mark, value FROM {ledger} WHERE position('@' in mark) > 1 "
-            "AND substr(mark, position('@' in mark) + 37) = {table} LIMIT 1",
-            ledger=self._name(_LEDGER),
-            table=literal(f"/{table}"),
+            "AND substr(mark, position('@' in mark) + 37) = {end} LIMIT 1",
+            end=f"/{table}",
         ).fetchone()
         if found is not None:
             raise MissingBatchesError(
                 f"{self._shown(table)} is gone: batch {found[1]} of {found[0].partition('@')[0]!r} was written to it. "
-                f"Restore it, or delete the marks of the stream from {_LEDGER} and start with a new checkpoint"
+                f"Restore it, or delete the marks of the stream from {LEDGER} and start with a new checkpoint"
             )
 
-    def _write_all(self, session: Session, batch: BatchWrites) -> None:
-        self._make_ledger(session)
-        for write in batch.writes:
-            self._write(session, write)
-            reach("warehouse.table_written")
-        marks = stream_marks(batch.app, batch.query, batch.batch)
-        written = [write.table for write in batch.writes if write.changes]
-        marks |= {table_mark(batch.app, batch.query, table): batch.batch for table in written}
-        session.set_marks(self._name(_LEDGER), marks)
-
     def _check_columns(self, session: Session, write: Write) -> None:
-        there = self._columns(session, write.table)
+        there = session.columns(write.table)
         if not there:
             raise SinkError(f"{self._shown(write.table)} is not there; call prepare({write.table!r}, schema) first")
         check_schema(self._shown(write.table), there, sql_types(write.schema), may_lack=self.evolve)
@@ -288,11 +224,11 @@ class PostgresWarehouse(Warehouse):
     def _write(self, session: Session, write: Write) -> None:
         self._check_columns(session, write)
         if write.kind == "replace":
-            session.run("DELETE FROM {table}", table=self._name(write.table))
+            session.run("DELETE FROM {table}", write.table)
+        columns = write.schema.names
         for file in write.files:
             path = staged_path(self.place(write.table), file)
-            columns = write.schema.names
-            count = copy_rows(session, self._name(write.table), columns, batches_of(path, columns))
+            count = session.copy(write.table, columns, batches_of(path, columns))
             if count != file.rows:
                 raise SinkError(f"{path} is damaged: it has {count} rows, and had {file.rows} when it was written")
 

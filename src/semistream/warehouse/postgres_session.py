@@ -1,8 +1,7 @@
-"""A connection to PostgreSQL for one transaction, and errors that name the server and never the password."""
+"""Transactions of a PostgreSQL server, and errors that name the server and never the password."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,8 @@ from semistream.errors import ArgumentError, SinkError
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
+
+    from semistream.warehouse.postgres_tables import Session
 
 OLDEST = 150000  # MERGE came with PostgreSQL 15
 # A server that is gone without a word is noticed: unless the address says otherwise, within a minute.
@@ -26,9 +26,9 @@ _VALUE = re.compile(r"(=\s*)(')?\$\{(\w+)\}(?(2)')|\$\{(\w+)\}")
 
 
 class Server:
-    """Where the database is and how it is reached. Its text never shows the password."""
+    """Where the database is, how it is reached, and the schema of its tables. Its text never shows the password."""
 
-    def __init__(self, address: str, tries: int) -> None:
+    def __init__(self, address: str, tries: int, schema: str = "public") -> None:
         driver = _driver()
         try:
             parts = driver.conninfo.conninfo_to_dict(address)
@@ -47,6 +47,7 @@ class Server:
             raise ArgumentError(f"connect_tries={tries} is too few; give 1 or more")
         self._options: dict[str, Any] = {**_DEFAULTS, **parts, "client_encoding": "utf8"}
         self._tries = tries
+        self.schema = schema
 
     def describe(self) -> str:
         """The database, host and user."""
@@ -62,10 +63,17 @@ class Server:
     def transaction(self) -> Iterator[Session]:
         """All or nothing: committed when the block ends, rolled back when it raises."""
         driver = _driver()
+        from semistream.warehouse.postgres_tables import Session
+
         connection = self._connect()
         try:
             with connection:
-                yield Session(connection)
+                connection.execute(
+                    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "  # after a wait for a lock the newest mark counts
+                    f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL TimeZone = 'GMT'; "  # which needs no file
+                    "SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL client_min_messages = 'error'"
+                )
+                yield Session(connection.cursor(), self.schema)
         except driver.errors.LockNotAvailable as error:
             raise SinkError(
                 f"{self.describe()}: for {_LOCK_SECONDS} s another run has held what this one needs; stop one of them"
@@ -115,67 +123,6 @@ class Server:
         for form in {password, quote(password), quote(password, safe=""), quote_plus(password)} - {""}:
             text = text.replace(form, "***")
         return text
-
-
-class Session:
-    """One transaction. Names go in as `sql.Identifier`; values as literals, since a name may hold a '%'."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._cursor = connection.cursor()
-        self.run(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "  # after the wait for a lock the newest mark is read
-            f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL TimeZone = 'GMT'; "  # the one that needs no file
-            "SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL client_min_messages = 'error'"
-        )
-
-    def run(self, statement: str | sql.Composed, **parts: sql.Composable) -> psycopg.Cursor[Any]:
-        """Execute a statement whose {names} are filled in."""
-        return self._cursor.execute(composed(statement, **parts) if isinstance(statement, str) else statement)
-
-    def copy(self, statement: sql.Composed, chunks: Iterator[bytes]) -> int:
-        """COPY … FROM STDIN; the number of rows."""
-        with self._cursor.copy(statement) as copy:
-            for chunk in chunks:
-                copy.write(chunk)
-        return self._cursor.rowcount
-
-    def lock(self, name: str) -> None:
-        """Wait until no other transaction holds this lock; it is given back at the end of the transaction."""
-        number = int.from_bytes(hashlib.sha256(f"semistream\0{name}".encode()).digest()[:8], "big", signed=True)
-        self.run("SELECT pg_advisory_xact_lock({number})", number=literal(number))
-
-    def set_marks(self, ledger: sql.Composable, marks: Mapping[str, int]) -> None:
-        """Write marks, the old values give way."""
-        from psycopg import sql
-
-        rows = sql.SQL(", ").join(composed("({m}, {v})", m=literal(m), v=literal(v)) for m, v in marks.items())
-        self.run(
-            "INSERT INTO {ledger} (mark, value) VALUES {rows} "
-            "ON CONFLICT (mark) DO UPDATE SET value = EXCLUDED.value, changed_at = now()",
-            ledger=ledger,
-            rows=rows,
-        )
-
-
-def composed(statement: str, **parts: sql.Composable) -> sql.Composed:
-    """A statement with its {names} filled in."""
-    from psycopg import sql
-
-    return sql.SQL(statement).format(**parts)
-
-
-def literal(value: str | int) -> sql.Composable:
-    """A value, quoted."""
-    from psycopg import sql
-
-    return sql.Literal(value)
-
-
-def names(columns: list[str], prefix: str | None = None) -> sql.Composable:
-    """Quoted names with commas between."""
-    from psycopg import sql
-
-    return sql.SQL(", ").join(sql.Identifier(*([prefix] if prefix else []), name) for name in columns)
 
 
 def _driver() -> Any:

@@ -1,106 +1,128 @@
-"""Columns and rows of PostgreSQL's tables: looked up, copied in, exchanged by key."""
+"""The tables of one schema of PostgreSQL in one transaction. Imported where psycopg is known to be there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import psycopg
 import pyarrow as pa
-import pyarrow.parquet as pq
+from psycopg import sql
 
-from semistream.errors import SinkError
-from semistream.warehouse.postgres_session import Session, composed, literal, names
-from semistream.warehouse.postgres_types import csv_of
+from semistream.warehouse.contract import LEDGER
+from semistream.warehouse.postgres_types import CHUNK_ROWS, csv_of
 
-if TYPE_CHECKING:
-    from psycopg import sql
-
-_CHUNK_ROWS = 16_384
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod)
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = {schema} AND c.relname = {table} AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum"""
 # The n-th row that comes takes the place of the n-th that is there; whoever is left over is inserted or deleted.
 _MERGE = """
     MERGE INTO {table} t USING (
         SELECT o.__at, n.* FROM (
-            SELECT t.ctid AS __at, row_number() OVER (PARTITION BY {key_t} ORDER BY {order_t}) AS __o, {key_o}
-            FROM {table} t JOIN __keys k ON {same_k}
+            SELECT t.ctid AS __at, row_number() OVER (PARTITION BY {t_key} ORDER BY {t_order}) AS __o, {k_key}
+            FROM {table} t JOIN __keys k ON ({t_key}) = ({k_key})
         ) o FULL JOIN (
-            SELECT r.*, row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS __n FROM __rows r
-        ) n ON {same_o} AND o.__o = n.__n
+            SELECT r.*, row_number() OVER (PARTITION BY {r_key} ORDER BY {r_order}) AS __n FROM __rows r
+        ) n ON ({o_key}) = ({n_key}) AND o.__o = n.__n
     ) s ON t.ctid = s.__at
     WHEN MATCHED AND s.__n IS NULL THEN DELETE
-    WHEN MATCHED THEN UPDATE SET {sets}
+    WHEN MATCHED THEN UPDATE SET ({columns}) = ROW ({values})
     WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"""
 
 
-def columns_of(session: Session, schema: str, table: str) -> dict[str, str]:
-    """Names and types, none when the table is not there. A text with a limit is a text."""
-    found = session.run(_COLUMNS, schema=literal(schema), table=literal(table)).fetchall()
-    return {name: "text" if kind.startswith("character varying") else kind for name, kind in found}
+class Session:
+    """One transaction. Values go in as literals, not as parameters, since a name may hold a '%'."""
+
+    def __init__(self, cursor: psycopg.Cursor[Any], schema: str) -> None:
+        self._cursor = cursor
+        self.schema = schema
+
+    def run(self, statement: str, table: str = "", **parts: object) -> psycopg.Cursor[Any]:
+        """Execute a statement with its {parts} filled in; {table} and {ledger} are tables of the schema.
+
+        A list is names of columns, a dictionary their names and types; texts and numbers are values.
+        """
+        names = {"table": sql.Identifier(self.schema, table), "ledger": sql.Identifier(self.schema, LEDGER)}
+        filled = {name: _sql(part) for name, part in parts.items()}
+        return self._cursor.execute(sql.SQL(statement).format(**names, **filled))
+
+    def lock(self, name: str) -> None:
+        """Wait until no other transaction holds this lock; it is given back at the end of the transaction."""
+        number = int.from_bytes(hashlib.sha256(f"semistream\0{name}".encode()).digest()[:8], "big", signed=True)
+        self.run("SELECT pg_advisory_xact_lock({number})", number=number)
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Names and types, none when the table is not there. A text with a limit is a text."""
+        found = self.run(_COLUMNS, schema=self.schema, name=table).fetchall()
+        return {name: "text" if kind.startswith("character varying") else kind for name, kind in found}
+
+    def make_ledger(self) -> None:
+        """The table of the marks, and the schema, where they are missing."""
+        if self.columns(LEDGER):
+            return
+        if not self.run("SELECT 1 FROM pg_namespace WHERE nspname = {schema}", schema=self.schema).fetchone():
+            self.run("CREATE SCHEMA {schema}", schema=[self.schema])
+        self.run(
+            "CREATE TABLE {ledger} (mark text PRIMARY KEY, value bigint NOT NULL, "
+            "changed_at timestamptz NOT NULL DEFAULT now())"
+        )
+
+    def find(self, mark: str) -> int | None:
+        """A mark as it is now."""
+        if not self.columns(LEDGER):
+            return None
+        found = self.run("SELECT value FROM {ledger} WHERE mark = {mark}", mark=mark).fetchone()
+        return None if found is None else int(found[0])
+
+    def set_marks(self, marks: Mapping[str, int]) -> None:
+        """Write marks, the old values give way."""
+        self.run(
+            "INSERT INTO {ledger} (mark, value) VALUES {rows} "
+            "ON CONFLICT (mark) DO UPDATE SET value = EXCLUDED.value, changed_at = now()",
+            rows=sql.SQL(", ").join(sql.SQL("({}, {})").format(mark, value) for mark, value in marks.items()),
+        )
+
+    def copy(self, table: str, columns: list[str], rows: Iterable[pa.RecordBatch], *, temporary: bool = False) -> int:
+        """Add rows to a table; their number."""
+        place = sql.Identifier(*(() if temporary else (self.schema,)), table)
+        with self._cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(place, _names(columns))) as copy:
+            for batch in rows:
+                copy.write(csv_of(batch))
+        return self._cursor.rowcount
+
+    def exchange(self, table: str, keys: pa.Table, rows: pa.Table) -> None:
+        """The rows of these keys go, the new ones come."""
+        columns, key = rows.column_names, keys.column_names
+        if self.run("SELECT 1 FROM {table} LIMIT 1", table).fetchone() is None:
+            self.copy(table, columns, rows.to_batches(CHUNK_ROWS))
+            return
+        there = self.columns(table)
+        for name, part in (("__keys", keys), ("__rows", rows)):
+            made = {column: there[column] for column in part.column_names}
+            self.run("CREATE TEMPORARY TABLE {name} ({made}) ON COMMIT DROP", name=[name], made=made)
+            self.copy(name, part.column_names, part.to_batches(CHUNK_ROWS), temporary=True)
+        self.run("ANALYZE __keys, __rows")
+        others = [name for name in columns if name not in key] or key
+        self.run(
+            _MERGE,
+            table,
+            **{f"{of}_key": _names(key, of) for of in "tkorn"},
+            **{f"{of}_order": _names(others, of) for of in "tr"},
+            columns=columns,
+            values=_names(columns, "s"),
+        )
 
 
-def copy_rows(session: Session, table: sql.Composable, columns: list[str], rows: Iterator[pa.RecordBatch]) -> int:
-    """Add rows to a table; their number."""
-    statement = composed("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", table=table, columns=names(columns))
-    return session.copy(statement, (csv_of(batch) for batch in rows))
+def _sql(part: object) -> object:
+    if isinstance(part, list):
+        return _names(part)
+    if isinstance(part, dict):  # the types are words of PostgreSQL's own
+        return sql.SQL(", ").join(sql.SQL(f"{{}} {kind}").format(sql.Identifier(name)) for name, kind in part.items())
+    return part
 
 
-def exchange_rows(
-    session: Session, table: sql.Composable, there: dict[str, str], keys: pa.Table, rows: pa.Table
-) -> None:
-    """The rows of these keys go, the new ones come. ``there`` are the table's columns and types."""
-    from psycopg import sql
-
-    columns, key = rows.column_names, keys.column_names
-    found: Any = session.run("SELECT EXISTS (SELECT FROM {table})", table=table).fetchone()
-    if not found[0]:
-        copy_rows(session, table, columns, iter(rows.to_batches(_CHUNK_ROWS)))
-        return
-    for name, part in (("__keys", keys), ("__rows", rows)):
-        made = defined({column: there[column] for column in part.column_names})
-        session.run("CREATE TEMPORARY TABLE {name} ({made}) ON COMMIT DROP", name=sql.Identifier(name), made=made)
-        copy_rows(session, sql.Identifier(name), part.column_names, iter(part.to_batches(_CHUNK_ROWS)))
-    session.run("ANALYZE __keys, __rows")
-    others = [name for name in columns if name not in key] or key
-    session.run(
-        _MERGE,
-        table=table,
-        key=names(key, "r"),
-        order=names(others, "r"),
-        key_t=names(key, "t"),
-        order_t=names(others, "t"),
-        key_o=names(key, "k"),
-        same_k=_same(key, "t", "k"),
-        same_o=_same(key, "o", "n"),
-        sets=sql.SQL(", ").join(composed("{c} = s.{c}", c=sql.Identifier(name)) for name in columns),
-        columns=names(columns),
-        values=names(columns, "s"),
-    )
-
-
-def _same(key: list[str], one: str, other: str) -> sql.Composable:
-    from psycopg import sql
-
-    pairs = [composed("{a} = {b}", a=sql.Identifier(one, name), b=sql.Identifier(other, name)) for name in key]
-    return sql.SQL(" AND ").join(pairs)
-
-
-def defined(columns: dict[str, str]) -> sql.Composable:
-    """Names and types; the types are words of PostgreSQL's own."""
-    from psycopg import sql
-
-    return sql.SQL(", ").join(composed(f"{{name}} {kind}", name=sql.Identifier(name)) for name, kind in columns.items())
-
-
-def batches_of(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, a piece at a time."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(_CHUNK_ROWS, columns=columns):
-                yield batch.select(columns)  # they come in the file's order
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(f"{path} is damaged: {error}") from error
+def _names(columns: list[str], *of: str) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(*of, name) for name in columns)

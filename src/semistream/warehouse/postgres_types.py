@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 
-from semistream.errors import ArgumentError, SchemaError
+from semistream.errors import ArgumentError, SchemaError, SinkError
 from semistream.warehouse.contract import RESERVED
 from semistream.warehouse.schemas import stored_type
 
 _NAME_BYTES = 63  # PostgreSQL cuts a longer name, and two may become one
 
-_PLAIN: list[tuple[Callable[[pa.DataType], bool], str]] = [
-    (pa.types.is_boolean, "boolean"),
-    (lambda kind: kind in (pa.int8(), pa.uint8(), pa.int16()), "smallint"),
-    (lambda kind: kind in (pa.uint16(), pa.int32()), "integer"),
-    (lambda kind: kind in (pa.uint32(), pa.int64()), "bigint"),
-    (lambda kind: kind == pa.uint64(), "numeric(20,0)"),
-    (lambda kind: kind in (pa.float16(), pa.float32()), "real"),
-    (pa.types.is_float64, "double precision"),
-    (pa.types.is_string, "text"),
-    (lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind), "bytea"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_time, "time without time zone"),
-    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamp with time zone"),
-    (pa.types.is_timestamp, "timestamp without time zone"),
-]
-_BACK = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "real": pa.float32(),
-    "double precision": pa.float64(),
-    "text": pa.string(),
-    "bytea": pa.binary(),
-    "date": pa.date32(),
-    "time without time zone": pa.time64("us"),
-    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
-    "timestamp without time zone": pa.timestamp("us"),
-}
-_WRITTEN_AS: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
-    (pa.types.is_float16, pa.float32()),
-    (pa.types.is_date64, pa.date32()),
-    (pa.types.is_time, pa.time64("us")),
-]
+CHUNK_ROWS = 16_384
+# Which types of Arrow, PostgreSQL's, and the type in which a column goes there and comes back; None: another.
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType | None], ...] = (
+    (pa.types.is_boolean, "boolean", pa.bool_()),
+    (lambda kind: kind in (pa.int8(), pa.uint8(), pa.int16()), "smallint", pa.int16()),
+    (lambda kind: kind in (pa.uint16(), pa.int32()), "integer", pa.int32()),
+    (lambda kind: kind in (pa.uint32(), pa.int64()), "bigint", pa.int64()),
+    (lambda kind: kind == pa.uint64(), "numeric(20,0)", None),
+    (lambda kind: kind in (pa.float16(), pa.float32()), "real", pa.float32()),
+    (pa.types.is_float64, "double precision", pa.float64()),
+    (pa.types.is_string, "text", pa.string()),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind), "bytea", pa.binary()),
+    (pa.types.is_date, "date", pa.date32()),
+    (pa.types.is_time, "time without time zone", pa.time64("us")),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz, "timestamp with time zone", pa.timestamp("us", tz="UTC")),
+    (pa.types.is_timestamp, "timestamp without time zone", pa.timestamp("us")),
+)
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
@@ -79,7 +64,7 @@ def sql_type(name: str, kind: pa.DataType) -> str:
     kind = stored_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if pa.types.is_decimal(kind):
         return f"numeric({kind.precision},{kind.scale})"
-    found = next((text for fits, text in _PLAIN if fits(kind)), None)
+    found = next((text for fits, text, _ in _TYPES if fits(kind)), None)
     if found is None:
         raise SchemaError(
             f"column {name!r} is {kind}, for which there is no column in PostgreSQL; make plain columns or text of it"
@@ -95,9 +80,20 @@ def arrow_type(name: str, text: str) -> pa.DataType:
     if numeric is not None and int(numeric.group(1)) <= 76:
         precision, scale = int(numeric.group(1)), int(numeric.group(2))
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-    if text not in _BACK:
+    back = next((kind for _, known, kind in _TYPES if known == text), None)
+    if back is None:
         raise SchemaError(f"column {name!r} is {text} in PostgreSQL, which cannot be read as Arrow")
-    return _BACK[text]
+    return back
+
+
+def batches_of(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, a piece at a time."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(CHUNK_ROWS, columns=columns):
+                yield batch.select(columns)  # they come in the file's order
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"{path} is damaged: {error}") from error
 
 
 def csv_of(rows: pa.RecordBatch) -> bytes:
@@ -113,16 +109,11 @@ def _as_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column that Arrow writes as PostgreSQL reads it; the session's time zone is UTC."""
     if pa.types.is_dictionary(kind):
         return _as_text(column.cast(kind.value_type), kind.value_type)
+    stored = stored_type(kind)
     if pa.types.is_timestamp(kind):
         # Arrow refuses to lose nanoseconds. Without its zone an instant is written as the time in UTC.
-        return column.cast(stored_type(kind)).cast(pa.timestamp("us"))
-    if stored_type(kind) == pa.binary() or pa.types.is_fixed_size_binary(kind):
-        return pa.array(_hex(column.to_pylist()), pa.string())
-    for fits, other in _WRITTEN_AS:
-        if fits(kind):
-            return column.cast(other)
-    return column.cast(stored_type(kind))
-
-
-def _hex(values: Iterable[bytes | None]) -> list[str | None]:
-    return [None if value is None else "\\x" + value.hex() for value in values]
+        return column.cast(stored).cast(pa.timestamp("us"))
+    if stored == pa.binary() or pa.types.is_fixed_size_binary(kind):
+        values = column.to_pylist()
+        return pa.array([None if value is None else "\\x" + value.hex() for value in values], pa.string())
+    return column.cast(next((back for fits, _, back in _TYPES if back and fits(stored)), stored))

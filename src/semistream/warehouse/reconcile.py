@@ -5,10 +5,8 @@ their batch read, and appended to the Delta table in one commit with the batch's
 moment and started again, it passes over the batches that the table holds. Only batches that are over are taken: those
 before the newest, the newest too when the checkpoint says that Spark has committed it.
 
-Shed rows of a pipeline are not loaded here. They are in a table of the warehouse, and `semistream reconcile` sends all
-of them through the pipeline's steps as one more batch: its decision counts them, empties that table and says when they
-are loaded, as for every batch (`semistream.pipeline.running`). So there are no files to group, no join to make and no
-progress by batch. What both need is shared already: how a table knows the batches that it has (`warehouse.marks`).
+Shed rows of a pipeline are not loaded here: they are in a table of the warehouse, and `semistream reconcile` sends all
+of them through the pipeline's steps as one more batch (`semistream.pipeline.running`).
 
 >>> reconcile("/data/shed", "/data/sales")  # doctest: +SKIP
 Reconciled(batches=12, rows=40311, skipped=0, waiting=())
@@ -84,8 +82,7 @@ def reconcile(
     read_to = None if checkpoint is None else local_path("checkpoint", checkpoint)
     if not root.is_dir():
         raise ArgumentError(f"there is no directory {root}; give the one that Shed(to=...) named")
-    found = batches_in(root)
-    parts = {batch: [read_part(path) for path in paths] for batch, paths in found.items()}
+    parts = {batch: [read_part(path) for path in paths] for batch, paths in batches_in(root).items()}
     waiting = _waiting(parts, read_to)
     ready = [batch for batch in parts if batch not in waiting]
     sinks: dict[str, DeltaSink] = {}
@@ -93,7 +90,12 @@ def reconcile(
     for number, batch in enumerate(ready):
         some = [part for part in parts[batch] if part.rows]
         if some:
-            query = _one_query(some)
+            query, *others = sorted({part.query for part in some})
+            if others:
+                raise SheddingError(
+                    f"{some[0].path.parent} holds rows of several queries ({', '.join([query, *others])}); move those "
+                    "of one to a directory of their own"
+                )
             sink = sinks.setdefault(query, DeltaSink(target, f"shed-{query}"))
             before = sink.written
             load = _Load(some, master, memory, target, transform, latest=latest)
@@ -102,7 +104,7 @@ def reconcile(
         if progress is not None:
             progress("reconcile", number + 1, len(ready))
     if remove:
-        for batch in [batch for batch in ready if batch in list(found)[:-_KEPT_BATCHES]]:
+        for batch in set(ready).intersection(list(parts)[:-_KEPT_BATCHES]):
             shutil.rmtree(root / f"batch={batch}")
     loaded, skipped = (sum(getattr(sink, name) for sink in sinks.values()) for name in ("written", "skipped"))
     return Reconciled(loaded, rows, skipped, tuple(waiting))
@@ -122,16 +124,6 @@ def _waiting(parts: dict[int, list[ShedPart]], checkpoint: Path | None) -> list[
     if about is not None and about.query != query:
         raise ArgumentError(f"checkpoint={str(checkpoint)!r} is of query {query}, the shed rows are of {about.query}")
     return [] if (checkpoint / "commits" / str(newest)).exists() else [newest]
-
-
-def _one_query(parts: list[ShedPart]) -> str:
-    queries = {part.query for part in parts}
-    if len(queries) > 1:
-        raise SheddingError(
-            f"{parts[0].path.parent} holds rows of several queries ({', '.join(sorted(queries))}); move those of one "
-            "to a directory of their own"
-        )
-    return queries.pop()
 
 
 @dataclass(frozen=True)

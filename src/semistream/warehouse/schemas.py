@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,19 +31,19 @@ def types_of(schema: pa.Schema) -> dict[str, str]:
 
 
 def check_schema(
-    place: Path | str,
+    place: object,
     there: Mapping[str, str],
     here: Mapping[str, str],
     *,
-    may_add: bool = False,
+    may_add: pa.Schema | None = None,
     may_lack: bool = False,
 ) -> list[str]:
-    """The columns that are new, if they may be; any other difference is an error.
+    """The columns that are new, if those of ``may_add`` may be; any other difference is an error.
 
     A writer that casts a column which changed its type asks nobody; a warehouse wants to be asked.
     """
     new = [name for name in here if name not in there]
-    found = [] if may_add else [f"{name} ({here[name]}) is new" for name in new]
+    found = [f"{name} ({here[name]}) is new" for name in new if may_add is None]
     found += [f"{name} ({kind}) is gone" for name, kind in there.items() if name not in here and not may_lack]
     found += [f"{name} was {there[name]} and is {kind}" for name, kind in here.items() if there.get(name, kind) != kind]
     if found:
@@ -52,13 +51,9 @@ def check_schema(
             f"{place}: the columns of the batch are not those of the table: {'; '.join(found)}. "
             "Select the table's columns, or write to another table"
         )
-    return new
-
-
-def check_new_columns(place: Path | str, schema: pa.Schema, new: list[str]) -> None:
-    """Rows that are there have no value for a new column: it must allow NULL."""
-    strict = [name for name in new if not schema.field(name).nullable]
+    strict = [name for name in new if may_add is not None and not may_add.field(name).nullable]
     if strict:
         raise SchemaError(
             f"{place}: new columns must allow NULL, since the rows that are there have no value: {', '.join(strict)}"
         )
+    return new
