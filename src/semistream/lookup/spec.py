@@ -158,7 +158,6 @@ class LookupSpec:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Self:
-        """What `as_json` gave."""
         return cls(**{**told, "defaults": {name: _known(value) for name, value in told["defaults"].items()}})
 
 

@@ -10,22 +10,24 @@ log-structured merge trees). The version that folds lists the codes it changed i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semistream import failpoints
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, StoreError
 from semistream.keys import Codes
 from semistream.stores.fetching import copy_rows
 from semistream.stores.paged.building import open_and_publish
-from semistream.stores.paged.grouping import with_group, without_group
-from semistream.stores.paged.levels import Level, among
-from semistream.stores.paged.manifest import Manifest, SegmentEntry
+from semistream.stores.paged.grouping import with_group
+from semistream.stores.paged.levels import among
+from semistream.stores.paged.manifest import SegmentEntry
 from semistream.stores.paged.publishing import check_newest
-from semistream.stores.paged.segment import DATA_AT, SegmentWriter, new_segment
+from semistream.stores.paged.segment import DATA_AT, write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.paged.store import MasterStore, Progress
+
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore, Progress
 
 MOST_DELTAS = 8
 _FOLD_MEMORY = "512MB"
@@ -45,10 +47,8 @@ def fold_from(sizes: Sequence[int], new: int = 0) -> int:
     return first
 
 
-def write_delta(
-    store: MasterStore, changed: Codes, blocks: list[Block]
-) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
-    """The delta with these new rows, and with earlier ones if need be; returns it and the segments below it."""
+def write_delta(store: MasterStore, changed: Codes, blocks: list[Block]) -> tuple[SegmentEntry, ...]:
+    """The segments with these new rows: a new delta, which takes earlier ones in if need be, after those below it."""
     deltas = [entry.bytes for entry in store.manifest.deltas]
     rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
     new = DATA_AT + -(-rows // store.page_bytes) * store.page_bytes + 8 * len(changed)
@@ -58,27 +58,27 @@ def write_delta(
 
 def _fold(
     store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str
-) -> tuple[SegmentEntry, tuple[SegmentEntry, ...]]:
+) -> tuple[SegmentEntry, ...]:
     folded = store.delta_levels()[first:]
-    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes)
-    with writer.removed_on_error():
-        for block in sort_blocks(_all_rows(store, changed, blocks, folded), parse_bytes(memory), store.path):
-            writer.append(block)
-        together = np.unique(np.concatenate([changed, *(level.changed for level in folded)]))
-        entry = writer.finish("delta", together, changed if folded else None)
-    return entry, (*store.manifest.bases, *store.manifest.deltas[:first])
 
+    def rows() -> Iterator[Block]:
+        yield from blocks
+        for level in folded:
+            for codes, found in store.reader().page_rows(level.first_page, level.first_page + len(level.firsts)):
+                keep = ~among(codes, changed)
+                if keep.any():
+                    yield Block.of(codes[keep], copy_rows(store.layout, found[keep]))
 
-def _all_rows(store: MasterStore, changed: Codes, blocks: list[Block], folded: list[Level]) -> Iterator[Block]:
-    yield from blocks
-    if not folded:
-        return
-    reader = store.reader()
-    for level in folded:
-        for codes, rows in reader.page_rows(level.first_page, level.first_page + len(level.firsts)):
-            keep = ~among(codes, changed)
-            if keep.any():
-                yield Block.of(codes[keep], copy_rows(store.layout, rows[keep]))
+    entry = write_segment(
+        store.path,
+        store.layout,
+        store.page_bytes,
+        sort_blocks(rows(), parse_bytes(memory), store.path),
+        "delta",
+        changed=np.unique(np.concatenate([changed, *(level.changed for level in folded)])),
+        touched=changed if folded else None,
+    )
+    return (*store.manifest.bases, *store.manifest.deltas[:first], entry)
 
 
 def check_changeable(store: MasterStore, change: str) -> None:
@@ -91,17 +91,11 @@ def check_changeable(store: MasterStore, change: str) -> None:
     check_newest(store.manifest, store.path, change)
 
 
-def succeed(
-    store: MasterStore, manifest: Manifest, new: list[SegmentEntry], progress: Progress | None = None
-) -> MasterStore:
-    """Publish the next version of a store."""
-    failpoints.reach("store.segment")
-    files = [one.file for one in new]
-    return open_and_publish(store.path, manifest, files, direct=store.direct, opened=store.segments, progress=progress)
+def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
+    """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
 
-
-def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterStore:
-    """See `MasterStore.merge_deltas`."""
+    The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
+    """
     if at_most < 1:
         raise ArgumentError(f"at_most={at_most}: at least one update must stay")
     deltas = [entry.bytes for entry in store.manifest.deltas]
@@ -109,12 +103,12 @@ def merge_deltas(store: MasterStore, at_most: int, memory: int | str) -> MasterS
         return store
     check_changeable(store, "merge_deltas")
     first = min(fold_from(deltas), at_most - 1)
-    entry, below = _fold(store, np.empty(0, np.uint64), [], first, memory)
-    return succeed(store, store.manifest.next("merge", segments=(*below, entry)), [entry])
+    segments = _fold(store, np.empty(0, np.uint64), [], first, memory)
+    return open_and_publish(store.path, store.manifest.next("merge", segments=segments), segments[-1:], store)
 
 
-def compact(store: MasterStore, memory: int | str, progress: Progress | None) -> MasterStore:
-    """See `MasterStore.compact`."""
+def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
+    """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
     if len(store.manifest.bases) == len(store.manifest.segments) == 1:
         return store
     check_changeable(store, "compact")
@@ -128,23 +122,23 @@ def compact(store: MasterStore, memory: int | str, progress: Progress | None) ->
             if progress is not None:
                 progress("compact", seen, store.rows)
 
-    writer = SegmentWriter(new_segment(store.path), store.layout, store.page_bytes, store.rows)
-    with writer.removed_on_error():
-        for block in sort_blocks(blocks(), parse_bytes(memory), store.path):
-            writer.append(block)
-        entry = writer.finish("base")
+    ordered = sort_blocks(blocks(), parse_bytes(memory), store.path)
+    entry = write_segment(store.path, store.layout, store.page_bytes, ordered, filtered_rows=store.rows)
     if entry.rows != store.rows:
         (store.path / entry.file).unlink()
         raise StoreError(
             f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
         )
-    return succeed(store, store.manifest.next("compact", segments=(entry,)), [entry])
+    return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
 
 
-def project(
-    store: MasterStore, name: str, columns: Sequence[str] | None, progress: Progress | None = None
-) -> MasterStore:
-    """See `MasterStore.project`; without columns the group is dropped."""
+def project(store: MasterStore, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
+    """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the same."""
     check_changeable(store, "project")
-    manifest = without_group(store, name) if columns is None else with_group(store, name, columns)
-    return succeed(store, manifest, [], progress)
+    return open_and_publish(store.path, with_group(store, name, columns), [], store, progress)
+
+
+def drop_group(store: MasterStore, name: str) -> MasterStore:
+    """Remove a column group. Versions that have it keep it."""
+    check_changeable(store, "project")
+    return open_and_publish(store.path, with_group(store, name, None), [], store)

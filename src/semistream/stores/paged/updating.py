@@ -7,8 +7,7 @@ collision, so a reader never has to merge levels: the newest level that lists a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,24 +15,32 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import Codes, same_key_type
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
-from semistream.stores.paged.building import Packer
-from semistream.stores.paged.folding import check_changeable, succeed, write_delta
+from semistream.stores.paged.building import Packer, open_and_publish
+from semistream.stores.paged.folding import check_changeable, write_delta
 from semistream.stores.paged.manifest import Manifest, checked_properties
 from semistream.stores.paged.segment import Segment
 from semistream.stores.paged.sorting import Block
-from semistream.stores.paged.store import MasterStore
 from semistream.stores.sources import open_source
 
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore
 
-def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[str, str] | None) -> MasterStore:
-    """See `MasterStore.apply`."""
+
+def apply(
+    store: MasterStore, upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
+) -> MasterStore:
+    """Upserts, deletions and properties as one new version: readers see all of it or nothing.
+
+    ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
+    are texts that are added to those there are; they stay with the store until they are given anew.
+    """
     properties = {**store.properties, **checked_properties(properties)}
     keys: list[list[pa.Array]] = []
     blocks: list[Block] = []
     names = []
     if upserts is not None:
         table = _rows_to_upsert(store, upserts)
-        packer = Packer(store.schema, store.codec)
+        packer = Packer(store.schema, store.key, store.codec.hash_bits)
         blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
         keys.append([table.column(name).combine_chunks() for name in store.key])
         names.append("upsert")
@@ -47,10 +54,15 @@ def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[st
     parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
     changed = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
     if len(changed):
-        return _publish_delta(store, change, changed, keys, blocks, properties)
+        gone, kept = _existing(store, changed, keys)
+        blocks = [*blocks, *kept]
+        rows = store.rows - gone + sum(map(len, blocks))
+        segments = write_delta(store, changed, blocks)
+        manifest = store.manifest.next(change, rows=rows, segments=segments, properties=properties)
+        return open_and_publish(store.path, manifest, segments[-1:], store)
     if properties == store.manifest.properties:
         return store
-    return succeed(store, store.manifest.next("properties", properties=properties), [])
+    return open_and_publish(store.path, store.manifest.next("properties", properties=properties), [], store)
 
 
 def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
@@ -86,23 +98,6 @@ def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.
         )
 
 
-def _publish_delta(
-    store: MasterStore,
-    change: str,
-    changed: Codes,
-    keys: list[list[pa.Array]],
-    blocks: list[Block],
-    properties: dict[str, str],
-) -> MasterStore:
-    gone, kept = _existing(store, changed, keys)
-    blocks = [*blocks, *kept]
-    entry, below = write_delta(store, changed, blocks)
-    rows = store.rows - gone + sum(len(block) for block in blocks)
-    return succeed(
-        store, store.manifest.next(change, rows=rows, segments=(*below, entry), properties=properties), [entry]
-    )
-
-
 def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
     """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of
     them.
@@ -120,23 +115,21 @@ def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) ->
     return gone, kept
 
 
-def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
-    """Codes that may differ between version ``old`` and ``new``; None when everything may."""
+def changed_since(store: MasterStore, version: int) -> Codes | None:
+    """Codes that may differ between ``version`` and this one; None when everything may."""
     parts: list[Codes] = [np.empty(0, np.uint64)]
-    current = new
-    while current.version > old:
+    current = store.manifest
+    while current.version > version:
         if current.change == "build" or current.parent is None:
             return None
         try:
             if current.change in ("upsert", "delete", "apply"):
                 entry = current.segments[-1]
-                parts.append(Segment(path / entry.file, entry, current.page_bytes).touched())
-            parent = Manifest.read(path, current.parent)
+                parts.append(Segment(store.path / entry.file, entry, current.page_bytes).touched())
+            parent = Manifest.read(store.path, current.parent)
         except FileNotFoundError:  # vacuumed
             return None
         if current.descends_from(parent) is False:
             return None
         current = parent
-    if current.version != old:
-        return None
-    return np.unique(np.concatenate(parts))
+    return np.unique(np.concatenate(parts)) if current.version == version else None
