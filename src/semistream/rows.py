@@ -127,25 +127,17 @@ class RowLayout:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        count = len(schema)
-        self.widths = np.zeros(count, np.int64)
-        self.slots = np.zeros(count, np.int64)
-        self.previous = np.full(count, -1, np.int64)
-        position = max(1, (count + 7) >> 3)  # a null bit per column; never empty, so that rows can be counted
-        last_variable = -1
-        for c, field in enumerate(schema):
-            self.slots[c] = position
-            if _is_variable(field.type):
-                self.previous[c] = last_variable
-                last_variable = position
-                position += 4
-            else:
-                self.widths[c] = 1 if pa.types.is_boolean(field.type) else field.type.bit_width // 8
-                position += int(self.widths[c])
-        self.head = position
-        self.last_variable_slot = last_variable
-        self.fixed = last_variable < 0  # every row takes the same number of bytes
-        self.row_width = position if self.fixed else -1
+        nulls = max(1, (len(schema) + 7) >> 3)  # a bit per column; never empty, so that rows can be counted
+        widths = [0 if _is_variable(field.type) else max(1, field.type.bit_width // 8) for field in schema]
+        self.widths = np.array(widths, np.int64)  # 0 for text, of which the slot says where it ends
+        edges = nulls + np.cumsum([0, *(width or 4 for width in widths)])
+        self.slots, self.head = edges[:-1], int(edges[-1])
+        variable = np.flatnonzero(self.widths == 0)
+        self.previous = np.full(len(schema), -1, np.int64)  # the slot of the text before
+        self.previous[variable[1:]] = self.slots[variable[:-1]]
+        self.last_variable_slot = int(self.slots[variable[-1]]) if len(variable) else -1
+        self.fixed = len(variable) == 0  # every row takes the same number of bytes
+        self.row_width = self.head if self.fixed else -1
 
     def pack(self, batch: pa.RecordBatch) -> PackedRows:
         """Rows from Arrow columns (which must be of this layout's schema)."""

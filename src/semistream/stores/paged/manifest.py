@@ -127,12 +127,6 @@ class Manifest:
         twins = (twin for group in self.groups.values() for twin in group.twins.values())
         return [entry.file for entry in (*self.segments, *twins)]
 
-    def of_group(self, name: str) -> tuple[pa.Schema, tuple[SegmentEntry, ...]]:
-        """The columns of a group, in their order, and its segments."""
-        group = self.groups[name]
-        schema = pa.schema([item for item in self.schema if item.name in (*self.key, *group.columns)])
-        return schema, tuple(group.twins[entry.file] for entry in self.segments)
-
     @cached_property
     def identity(self) -> StoreVersion:
         """Which content this is, whatever its path."""

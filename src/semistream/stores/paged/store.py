@@ -34,7 +34,7 @@ from semistream.rows import RowLayout
 from semistream.stores import device as devices
 from semistream.stores import fetching
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFacts
-from semistream.stores.paged import folding, publishing, updating
+from semistream.stores.paged import publishing, updating
 from semistream.stores.paged.building import Build
 from semistream.stores.paged.grouping import narrowest
 from semistream.stores.paged.levels import Level, Levels
@@ -68,15 +68,19 @@ class MasterStore:
         self.manifest = manifest
         self.direct = direct
         self.group = group
-        schema, entries = (manifest.schema, manifest.segments) if group is None else manifest.of_group(group)
-        self.schema: pa.Schema = schema  # in the order of the source
+        entries = manifest.segments
+        self.schema: pa.Schema = manifest.schema  # in the order of the source
+        if group is not None:
+            twins, columns = manifest.groups[group].twins, (*manifest.key, *manifest.groups[group].columns)
+            entries = tuple(twins[entry.file] for entry in entries)
+            self.schema = pa.schema([field for field in manifest.schema if field.name in columns])
         self.key = manifest.key
         self.version = manifest.version
         self.rows = manifest.rows
         self.properties = dict(manifest.properties)  # what its users keep with the rows of this version (see `apply`)
         self.page_bytes = manifest.page_bytes  # the stride of a page
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
-        self.layout = RowLayout(self.codec.row_schema(schema))
+        self.layout = RowLayout(self.codec.row_schema(self.schema))
         have = {segment.entry: segment for segment in opened}
         self.segments = [
             have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
@@ -135,7 +139,7 @@ class MasterStore:
         for number in Manifest.versions(self.path):
             with suppress(FileNotFoundError):  # removed since
                 one = Manifest.read(self.path, number)
-                size = sum(part.bytes for part in (*one.segments, *one.groups.values()))
+                size = sum(entry.bytes for entry in one.segments) + sum(group.bytes for group in one.groups.values())
                 about = {"version": one.version, "created": one.created, "change": one.change, "rows": one.rows}
                 found.append(about | {"bytes": size})
         return found
@@ -158,7 +162,6 @@ class MasterStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
         return self.located.locate(codes)
 
     def reader(
@@ -170,7 +173,6 @@ class MasterStore:
     get = fetching.get
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
-        """The first page of each level and the first codes of its pages."""
         for level in self.located.all:
             yield level.first_page, level.firsts
 
@@ -207,15 +209,15 @@ class MasterStore:
     # -- changing: each gives the store at its new version ---------------------------------------------------------
 
     apply = updating.apply
-    merge_deltas = folding.merge_deltas
-    compact = folding.compact
-    project = folding.project
-    drop_group = folding.drop_group
+    merge_deltas = updating.merge_deltas
+    compact = updating.compact
+    project = updating.project
+    drop_group = updating.drop_group
 
     def upsert(self, source: Any) -> MasterStore:
         """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version.
 
-        Updates are folded into each other as they become many, so their number stays small (see `folding`).
+        Updates are folded into each other as they become many, so their number stays small (see `updating`).
         """
         return self.apply(upserts=source)
 
