@@ -56,7 +56,6 @@ class AsOf:
 
     @property
     def master_columns(self) -> tuple[str, str]:
-        """The master's columns that are compared."""
         return self.valid_from, self.valid_to
 
     def check(self, stream: pa.Schema, master: pa.Schema, key: list[str]) -> None:

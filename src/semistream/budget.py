@@ -69,7 +69,6 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """Bytes granted at this moment."""
         return sum(self.parts.values())
 
     @property

@@ -42,6 +42,11 @@ class KeyCodec:
         self.hash_bits = hash_bits
         self.exact = len(fields) == 1 and _is_exact(fields[0].type)
 
+    def row_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns that are packed into rows: an exact key is its code already."""
+        hidden = self.fields[0].name if self.exact else None
+        return pa.schema([field for field in schema if field.name != hidden])
+
     def encode(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask]:
         """A code for each row, and which rows have no NULL in their key (the codes of the others mean nothing)."""
         parts = []
@@ -67,17 +72,16 @@ class KeyCodec:
         kind = self.fields[0].type
         if pa.types.is_boolean(kind):
             return pa.array(codes != 0)
+        width = kind.bit_width // 8
         if pa.types.is_floating(kind):
-            bits = kind.bit_width
-            return pa.array(codes.astype(f"u{bits // 8}").view(f"f{bits // 8}"), kind)
+            return pa.array(codes.astype(f"u{width}").view(f"f{width}"), kind)
         if pa.types.is_decimal(kind):
             low = (codes ^ _SIGN).view(np.int64)
             words = np.stack([low, low >> 63], axis=1)
             wide = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(codes), [None, pa.py_buffer(words)])
             return pc.cast(wide, kind)
         if pa.types.is_unsigned_integer(kind):
-            return pa.array(codes.astype(f"u{kind.bit_width // 8}"), kind)
-        width = kind.bit_width // 8
+            return pa.array(codes.astype(f"u{width}"), kind)
         values = (codes ^ _SIGN).view(np.int64).astype(f"i{width}")
         return pa.Array.from_buffers(kind, len(codes), [None, pa.py_buffer(values)])
 
@@ -126,13 +130,12 @@ class KeyCodec:
 
     def check_stream(self, stream: pa.Schema, on: dict[str, str]) -> None:
         """Fail, naming both types, when a key column of the stream is missing or of another type than the master's."""
-        if sorted(on.values()) != sorted(field.name for field in self.fields):
-            names = [field.name for field in self.fields]
+        master = {field.name: field.type for field in self.fields}
+        if sorted(on.values()) != sorted(master):
             raise ArgumentError(
-                f"on={on!r} must name every key column of the master ({names}) exactly once; "
+                f"on={on!r} must name every key column of the master ({list(master)}) exactly once; "
                 "give on={stream column: master column} when the names differ"
             )
-        master = {field.name: field.type for field in self.fields}
         for name, key in on.items():
             if stream.get_field_index(name) < 0:
                 raise ArgumentError(f"the stream has no column {name!r}; its columns are {stream.names}")
@@ -183,7 +186,10 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
     if pa.types.is_boolean(column.type):
         return pc.fill_null(column, fill_value=False).to_numpy(zero_copy_only=False).astype(np.uint64)
     if pa.types.is_floating(kind):
-        return _float_codes(column)
+        width = column.type.bit_width // 8
+        values = (raw_values(column, f"f{width}") + 0.0).astype(f"f{width}", copy=False)  # -0.0 + 0.0 is 0.0
+        values[np.isnan(values)] = np.nan
+        return values.view(f"u{width}").astype(np.uint64)
     if pa.types.is_decimal(kind) and _is_exact(kind):
         words = raw_values(pc.cast(column, pa.decimal128(38, kind.scale)), "i8", per_value=2)
         return words[::2].view(np.uint64) ^ _SIGN
@@ -204,11 +210,3 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
         width = column.type.bit_width // 8
         hashing.hash_fixed(data + width * column.offset, width, codes)
     return codes
-
-
-def _float_codes(column: pa.Array) -> Codes:
-    width = column.type.bit_width // 8
-    values = raw_values(column, f"f{width}") + 0.0  # -0.0 + 0.0 is 0.0
-    values = values.astype(f"f{width}", copy=False)
-    values[np.isnan(values)] = np.nan
-    return values.view(f"u{width}").astype(np.uint64)

@@ -119,7 +119,6 @@ class PackedRows:
 
     @property
     def addresses(self) -> Addresses:
-        """Where each row begins."""
         return self.offsets[:-1] + address_of(self.buffer)
 
 
@@ -128,25 +127,17 @@ class RowLayout:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        count = len(schema)
-        self.widths = np.zeros(count, np.int64)
-        self.slots = np.zeros(count, np.int64)
-        self.previous = np.full(count, -1, np.int64)
-        position = max(1, (count + 7) >> 3)  # a null bit per column; never empty, so that rows can be counted
-        last_variable = -1
-        for c, field in enumerate(schema):
-            self.slots[c] = position
-            if _is_variable(field.type):
-                self.previous[c] = last_variable
-                last_variable = position
-                position += 4
-            else:
-                self.widths[c] = 1 if pa.types.is_boolean(field.type) else field.type.bit_width // 8
-                position += int(self.widths[c])
-        self.head = position
-        self.last_variable_slot = last_variable
-        self.fixed = last_variable < 0  # every row takes the same number of bytes
-        self.row_width = position if self.fixed else -1
+        nulls = max(1, (len(schema) + 7) >> 3)  # a bit per column; never empty, so that rows can be counted
+        widths = [0 if _is_variable(field.type) else max(1, field.type.bit_width // 8) for field in schema]
+        self.widths = np.array(widths, np.int64)  # 0 for text, of which the slot says where it ends
+        edges = nulls + np.cumsum([0, *(width or 4 for width in widths)])
+        self.slots, self.head = edges[:-1], int(edges[-1])
+        variable = np.flatnonzero(self.widths == 0)
+        self.previous = np.full(len(schema), -1, np.int64)  # the slot of the text before
+        self.previous[variable[1:]] = self.slots[variable[:-1]]
+        self.last_variable_slot = int(self.slots[variable[-1]]) if len(variable) else -1
+        self.fixed = len(variable) == 0  # every row takes the same number of bytes
+        self.row_width = self.head if self.fixed else -1
 
     def pack(self, batch: pa.RecordBatch) -> PackedRows:
         """Rows from Arrow columns (which must be of this layout's schema)."""
@@ -154,9 +145,8 @@ class RowLayout:
 
         count = batch.num_rows
         lengths = np.full(count, self.head, np.int64)
-        variable = np.flatnonzero(self.widths == 0)
         columns = [pc.cast(c, pa.uint8()) if pa.types.is_boolean(c.type) else c for c in batch.columns]
-        for position in variable:
+        for position in np.flatnonzero(self.widths == 0):
             kernels.add_lengths(*offsets_of(columns[position]), lengths)
         if count and int(lengths.max()) >= _MAX_ROW_BYTES:
             raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
@@ -169,15 +159,11 @@ class RowLayout:
             validity, data = column.buffers()[0], column.buffers()[-1]
             bits = validity.address if validity is not None and column.null_count else 0
             start = data.address if data is not None else 0
-            if self.widths[c] == 0:
-                kernels.put_variable(
-                    start, *offsets_of(column), bits, column.offset, rows, ends, self.head, int(self.slots[c]), c
-                )
+            first, width, slot = column.offset, int(self.widths[c]), int(self.slots[c])
+            if width:
+                kernels.put_fixed(start + first * width, bits, first, width, rows, slot, c)
             else:
-                width = int(self.widths[c])
-                kernels.put_fixed(
-                    start + column.offset * width, bits, column.offset, width, rows, int(self.slots[c]), c
-                )
+                kernels.put_variable(start, *offsets_of(column), bits, first, rows, ends, self.head, slot, c)
         return PackedRows(buffer, offsets)
 
     def unpack(self, rows: Addresses, column: int) -> pa.Array:
@@ -201,14 +187,12 @@ class RowLayout:
             nulls = kernels.measure_variable(rows, slot, before, column, offsets, valid)
             out = np.empty(int(offsets[-1]), np.uint8)
             kernels.take_variable(rows, before, self.head, offsets, address_of(out))
-            wide = _is_large(kind)
-            if not wide and len(out) > np.iinfo(np.int32).max:
-                raise SchemaError(f"column {self.schema.field(column).name!r}: over 2 GiB of text in one output batch")
-            buffers = [
-                _bits(valid, nulls),
-                pa.py_buffer(offsets if wide else offsets.astype(np.int32)),
-                pa.py_buffer(out),
-            ]
+            if not _is_large(kind):
+                if len(out) > np.iinfo(np.int32).max:
+                    name = self.schema.field(column).name
+                    raise SchemaError(f"column {name!r}: over 2 GiB of text in one output batch")
+                offsets = offsets.astype(np.int32)
+            buffers = [_bits(valid, nulls), pa.py_buffer(offsets), pa.py_buffer(out)]
         return pa.Array.from_buffers(kind, count, buffers, null_count=int(nulls))
 
 

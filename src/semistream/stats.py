@@ -79,11 +79,9 @@ class Stats:
             )
 
     def as_dict(self) -> dict[str, int]:
-        """All counters by name."""
         return asdict(self)
 
     def copy(self) -> Stats:
-        """The counters as they are now."""
         return replace(self)
 
     def put_back(self, before: Stats) -> None:
@@ -92,22 +90,11 @@ class Stats:
 
     def since(self, before: Stats) -> Stats:
         """What was added after ``before`` was copied; states stay as they are."""
-        return Stats(
-            **{
-                f.name: getattr(self, f.name) - (0 if f.name in _LEVELS else getattr(before, f.name))
-                for f in fields(self)
-            }
-        )
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _FLOWS})
 
     def __add__(self, other: Stats) -> Stats:
-        return Stats(
-            **{
-                f.name: max(getattr(self, f.name), getattr(other, f.name))
-                if f.name in _LEVELS
-                else getattr(self, f.name) + getattr(other, f.name)
-                for f in fields(self)
-            }
-        )
+        flows = {name: getattr(self, name) + getattr(other, name) for name in _FLOWS}
+        return Stats(**flows, **{name: max(getattr(self, name), getattr(other, name)) for name in _LEVELS})
 
 
 _FLOWS = tuple(f.name for f in fields(Stats) if f.name not in _LEVELS)

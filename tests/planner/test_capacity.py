@@ -39,8 +39,8 @@ def test_a_rate_beyond_a_core(store: MasterStore, question: LookupPlan) -> None:
 
 
 def test_enough_memory_holds_the_master(store: MasterStore, question: LookupPlan) -> None:
-    assert expected(store, question, 10 * store.bytes, Profile()).choice.join.name == "whole"
-    assert expected(store, question, store.bytes // 10, Profile()).choice.join.name == "sweep"
+    assert expected(store, question, 10 * store.bytes, Profile()).join.name == "whole"
+    assert expected(store, question, store.bytes // 10, Profile()).join.name == "sweep"
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 0.8, 1.0, 1.2])

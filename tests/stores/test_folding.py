@@ -16,8 +16,8 @@ import pytest
 
 from semistream.errors import StoreIOError
 from semistream.stores import MasterStore
-from semistream.stores.paged.folding import MOST_DELTAS, fold_from
 from semistream.stores.paged.manifest import Manifest
+from semistream.stores.paged.updating import MOST_DELTAS, fold_from
 
 LEAST = 8_192  # bytes of a delta with one row
 

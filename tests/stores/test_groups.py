@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from semistream import MasterStore, join, make_join
 from semistream.errors import ArgumentError, CorruptStoreError, StoreError
-from semistream.stores.paged import folding
+from semistream.stores.paged import updating
 from tests.tables import assert_same_rows, model_join
 
 GROUPS = {"numbers": ["n"], "texts": ["t", "n"], "keys": []}
@@ -161,7 +161,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.usual, folding.MOST_DELTAS = folding.MOST_DELTAS, 2
+        self.usual, updating.MOST_DELTAS = updating.MOST_DELTAS, 2
         self.folder = tempfile.mkdtemp()
         self.groups: dict[str, list[str]] = {}
 
@@ -239,7 +239,7 @@ class History(RuleBasedStateMachine):
         self.store.verify()
 
     def teardown(self) -> None:
-        folding.MOST_DELTAS = self.usual
+        updating.MOST_DELTAS = self.usual
         shutil.rmtree(self.folder)
 
 
@@ -249,9 +249,9 @@ class ExactHistory(History):
 
 @pytest.fixture(scope="module", autouse=True)
 def usual_folding() -> Iterator[None]:
-    usual = folding.MOST_DELTAS
+    usual = updating.MOST_DELTAS
     yield
-    folding.MOST_DELTAS = usual
+    updating.MOST_DELTAS = usual
 
 
 TestHistory = History.TestCase

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from semistream.stores import MasterStore
-from semistream.stores.paged import folding
+from semistream.stores.paged import updating
 
 Content = dict[Any, list[str]]
 LETTERS = st.sampled_from("abcdefghij")
@@ -28,7 +28,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.usual, folding.MOST_DELTAS = folding.MOST_DELTAS, 2  # a history is short
+        self.usual, updating.MOST_DELTAS = updating.MOST_DELTAS, 2  # a history is short
         self.folder = tempfile.mkdtemp()
         self.content: dict[int, Content] = {}
         self.touched: dict[int, set[Any]] = {}
@@ -152,7 +152,7 @@ class History(RuleBasedStateMachine):
         assert store.rows == sum(map(len, content.values()))
 
     def teardown(self) -> None:
-        folding.MOST_DELTAS = self.usual
+        updating.MOST_DELTAS = self.usual
         shutil.rmtree(self.folder)
 
 

@@ -17,8 +17,7 @@ from semistream import failpoints
 from semistream.errors import ConcurrentWriteError, CorruptStoreError, OtherVersionError, StoreNotFoundError
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
-from semistream.stores.paged.listing import Listing, manifest_path
-from semistream.stores.paged.manifest import Manifest
+from semistream.stores.paged.manifest import Listing, Manifest, manifest_path
 from semistream.stores.paged.publishing import publish
 from tests.stores.busy_writer import KEYS, table
 

@@ -67,7 +67,7 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     else:
         whole = expected(store, plan, 4 * store.bytes, profile).rows_per_second
         said = least_memory(store, plan, whole * min(0.9, 2 * setting["share"]), profile)
-    kind: Any = JOINS[said.choice.join.name]
+    kind: Any = JOINS[said.join.name]
     join = kind(store, plan, Budget(said.memory_bytes))
     same = MasterStore.open(BenchData(data, PACE_ROWS).store())
     before = pace(same)
@@ -76,14 +76,14 @@ def run_one(setting: dict[str, Any], data: Path, seconds: float) -> dict[str, An
     now, then = (before + pace(same)) / 2, current_costs().pace
     return {
         **setting,
-        "algorithm": said.choice.join.name,
+        "algorithm": said.join.name,
         "memory_bytes": said.memory_bytes,
         "expected_rows_per_second": said.rows_per_second,
         "rows_per_second": seen.rows_per_second,
         "pace": now / then if then else 1.0,
-        "expected_hit_ratio": said.choice.prediction.hit_ratio,
+        "expected_hit_ratio": said.prediction.hit_ratio,
         "hit_ratio": seen.stats.hit_ratio,
-        "expected_tuples_per_page": said.choice.prediction.tuples_per_page,
+        "expected_tuples_per_page": said.prediction.tuples_per_page,
         "tuples_per_page": seen.tuples_per_page,
         **watch.facts,
         "busy": verdict(watch.facts),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import LookupPlan
-    from semistream.planner.capacity import Capacity
+    from semistream.lookup.choose import Choice
 
 app = Commands()
 
@@ -120,18 +120,18 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     return found
 
 
-def _say(capacity: Capacity, store: semistream.MasterStore) -> None:
+def _say(choice: Choice, store: semistream.MasterStore) -> None:
     from semistream.planner.machine import calibration_path
 
-    choice, said = capacity.choice, capacity.choice.prediction
-    share = capacity.memory_bytes / max(1, store.bytes)
+    said = choice.prediction
+    share = choice.memory_bytes / max(1, store.bytes)
     reads = "nothing" if said.tuples_per_read == float("inf") else f"once per {said.tuples_per_read:,.0f} rows"
     by = "measured on this machine" if calibration_path().exists() else "of another machine; run 'semistream calibrate'"
     lines = [
-        ["memory", f"{format_bytes(capacity.memory_bytes)}, {share:.1%} of the master"],
+        ["memory", f"{format_bytes(choice.memory_bytes)}, {share:.1%} of the master"],
         ["algorithm", f"{choice.join.name}: {choice.reason}"],
-        ["rate", f"{capacity.rows_per_second:,.0f} rows/s per core, in the join alone"],
-        ["stream", f"Zipf exponent {capacity.profile.skew:.2f}"],
+        ["rate", f"{choice.rows_per_second:,.0f} rows/s per core, in the join alone"],
+        ["stream", f"Zipf exponent {choice.profile.skew:.2f}"],
         ["hits", f"{said.hit_ratio:.0%} from memory; reads {reads}"],
         ["model", said.remark],
         *[[f"  {name}", format_bytes(size)] for name, size in said.parts.items()],

@@ -1,8 +1,4 @@
-"""Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master.
-
-A batch is an Arrow record batch of the stream, the master is a store, a key is one or several columns, a page is what
-one read of the store returns, the window is where stream rows wait, the cache is where master rows stay.
-"""
+"""Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ class Choice:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """What the model counts."""
         return self.join.predict(self.store.facts, self.plan, self.memory_bytes, self.profile)
 
     @cached_property
@@ -63,43 +62,48 @@ def choose_algorithm(
     ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
     """
     algorithm = choose_join("algorithm", algorithm, "auto")
-    able = [name for name, kind in JOINS.items() if _suits(kind, plan)]
+    able = [
+        name
+        for name, kind in JOINS.items()
+        if (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
+    ]
     if algorithm not in ("auto", *able):
         what = "join on a condition" if plan.condition is not None else "keep the stream's order"
         raise ArgumentError(f"algorithm={algorithm!r} cannot {what}; these can: {', '.join(able)}")
-    if algorithm == "auto":
-        able = [name for name in able if JOINS[name].needs <= store.abilities]
 
     def choice(name: str, reason: str = "") -> Choice:
         return Choice(JOINS[name], reason, store, plan, memory_bytes, profile or Profile(), costs)
 
+    def least(name: str, copies: int = 1) -> int:
+        return JOINS[name].least_bytes(store.facts, plan) * copies
+
+    def check_memory(name: str, copies: int) -> None:
+        if least(name, copies) > memory_bytes:
+            raise MemoryBudgetError(
+                f"memory={memory_bytes:,} bytes is too small for {name} with this master; "
+                f"give more memory, at least {least(name, copies):,} bytes"
+            )
+
     if algorithm != "auto":
-        kind = JOINS[algorithm]
-        _check_memory(kind, store, plan, memory_bytes, min(copies, 2) if kind.name == "whole" else copies)
+        check_memory(algorithm, min(copies, 2) if algorithm == "whole" else copies)
         return choice(algorithm, "asked for")
-    whole = JOINS["whole"].least_bytes(store.facts, plan)
+    able = [name for name in able if JOINS[name].needs <= store.abilities]
+    whole = least("whole")
     if "whole" in able and whole <= memory_bytes // 2:
         reason = f"the columns needed take about {whole:,} bytes, which fits: the master is simply held whole"
         return choice("whole", reason)
     names = [name for name in candidates if name in able and name != "whole"] or able[:1]
     usual = "sweep" if "sweep" in names else names[0]
-    _check_memory(JOINS[usual], store, plan, memory_bytes, copies)
-    fitting = [name for name in names if JOINS[name].least_bytes(store.facts, plan) * copies <= memory_bytes]
+    check_memory(usual, copies)
     because = f"the columns needed take about {whole:,} bytes, more than half of {memory_bytes:,}"
-    return _best([choice(name) for name in fitting], JOINS[usual], because)
-
-
-def _best(choices: list[Choice], usual: type[Join], because: str) -> Choice:
-    """`sweep`, or what stands first, unless another promises much more."""
-    first = next(choice for choice in choices if choice.join is usual)
-    others = [choice for choice in choices if choice.rows_per_second > _ADVANTAGE * first.rows_per_second]
-    if not others:
-        return replace(first, reason=f"{because}: {usual.idea}")
-    quickest = max(others, key=lambda choice: choice.rows_per_second)
+    first = choice(usual, f"{because}: {JOINS[usual].idea}")
+    others = [choice(name) for name in names if name != usual and least(name, copies) <= memory_bytes]
+    promising = [one for one in others if one.rows_per_second > _ADVANTAGE * first.rows_per_second]
+    if not promising:
+        return first
+    quickest = max(promising, key=lambda one: one.rows_per_second)
     more = quickest.rows_per_second / first.rows_per_second
-    return replace(
-        quickest, reason=f"{because}; {more:.1f} times the rate that {usual.name} promises: {quickest.join.idea}"
-    )
+    return replace(quickest, reason=f"{because}; {more:.1f} times the rate that {usual} promises: {quickest.join.idea}")
 
 
 def _costs() -> Costs:
@@ -109,16 +113,3 @@ def _costs() -> Costs:
     except CalibrationError as error:
         warnings.warn(str(error), stacklevel=2)
         return default_costs()
-
-
-def _suits(kind: type[Join], plan: LookupPlan) -> bool:
-    return (plan.condition is None or kind.takes_conditions) and (not plan.ordered or kind.keeps_order)
-
-
-def _check_memory(kind: type[Join], store: Store, plan: LookupPlan, memory_bytes: int, copies: int) -> None:
-    least = kind.least_bytes(store.facts, plan) * copies
-    if least > memory_bytes:
-        raise MemoryBudgetError(
-            f"memory={memory_bytes:,} bytes is too small for {kind.name} with this master; "
-            f"give more memory, at least {least:,} bytes"
-        )

@@ -15,7 +15,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,13 +23,11 @@ import pyarrow as pa
 from semistream.errors import ArgumentError
 
 WAIT_SECONDS = 1.0
+_Batches = queue.SimpleQueue[pa.RecordBatch | BaseException | None]
 
 
 def check_wait_seconds(wait_seconds: object) -> None:
-    """Raise unless rows can wait for so long.
-
-    >>> check_wait_seconds(0.5)
-    """
+    """Raise unless rows can wait for so long."""
     number = isinstance(wait_seconds, int | float) and not isinstance(wait_seconds, bool)
     if not number or not wait_seconds > 0:  # type: ignore[operator]
         raise ArgumentError(
@@ -56,7 +54,7 @@ class ThreadReader:
     def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
         self._wanted = threading.Semaphore(0)
         self._stopped = threading.Event()
-        self._batches: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._batches: _Batches = queue.SimpleQueue()
         self._requested = False
         arguments = (source, self._wanted, self._stopped, self._batches)
         threading.Thread(target=_read, args=arguments, name="semistream-source", daemon=True).start()
@@ -85,10 +83,9 @@ class ThreadReader:
 
 
 def _read(
-    source: Iterator[pa.RecordBatch], wanted: threading.Semaphore, stopped: threading.Event, batches: object
+    source: Iterator[pa.RecordBatch], wanted: threading.Semaphore, stopped: threading.Event, batches: _Batches
 ) -> None:
     """The thread. It knows nothing of the reader, which may be gone before a source that blocks comes back."""
-    assert isinstance(batches, queue.SimpleQueue)
     try:
         while wanted.acquire() and not stopped.is_set():
             batch = next(source, None)
@@ -130,8 +127,3 @@ def paced(
         elif since is None:
             since = clock()
         yield batch
-
-
-def in_memory(batches: Iterable[pa.RecordBatch]) -> bool:
-    """True for a source that cannot block."""
-    return isinstance(batches, list | tuple | pa.Table)

@@ -26,7 +26,7 @@ from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.contract import Join
 from semistream.lookup.bind import bind
 from semistream.lookup.choose import choose_algorithm
-from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, in_memory, paced
+from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, paced
 from semistream.lookup.spec import JoinSpec, asks
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import in_front, memory_of
@@ -123,7 +123,8 @@ def join(
             f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"
         )
     stream = _of_one_schema(batches.to_batches() if isinstance(batches, pa.Table) else batches)
-    reader = None if in_memory(batches) or wait == math.inf else ThreadReader(stream)
+    blocks = not isinstance(batches, list | tuple | pa.Table)
+    reader = ThreadReader(stream) if blocks and wait != math.inf else None
     try:
         first = next(stream, None) if reader is None else reader.get(None)
         if first is None:

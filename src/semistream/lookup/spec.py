@@ -58,23 +58,6 @@ OtherSpec = TypeVar("OtherSpec", bound="LookupSpec")
 Spec_co = TypeVar("Spec_co", covariant=True)
 
 
-def key_mapping(on: object) -> dict[str, str]:
-    """``on`` as {stream column: master column}."""
-    if isinstance(on, str):
-        return {on: on}
-    if isinstance(on, Mapping):
-        mapping = dict(on)
-    elif isinstance(on, Sequence):
-        mapping = {name: name for name in on}
-    else:
-        mapping = {}
-    if not mapping or not all(isinstance(a, str) and isinstance(b, str) for a, b in mapping.items()):
-        raise ArgumentError(
-            f"on={on!r} is not usable; give a column name, a list of names, or {{stream column: master column}}"
-        )
-    return mapping
-
-
 @dataclass(frozen=True, kw_only=True)
 class LookupSpec:
     """One lookup, as it is asked for; see `semistream.join` for what the options mean."""
@@ -104,12 +87,6 @@ class LookupSpec:
         if self.suffix is not None and not isinstance(self.suffix, str):
             raise ArgumentError(f"suffix={self.suffix!r} must be a text, for example '_master'")
         AsOf.from_arguments(self.as_of, self.valid_from, self.valid_to)
-        self._check_misses()
-
-    def _keys(self) -> dict[str, str]:
-        return key_mapping(self.on)
-
-    def _check_misses(self) -> None:
         if self.defaults is not None and not isinstance(self.defaults, Mapping):
             raise ArgumentError(f"defaults={self.defaults!r} must be {{column: value}}")
         self._set("defaults", dict(self.defaults or {}))
@@ -117,15 +94,26 @@ class LookupSpec:
             raise ArgumentError(
                 f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"
             )
-        if self.status is None:
-            return
-        if not isinstance(self.status, str) or not self.status:
+        if self.status is not None and not (isinstance(self.status, str) and self.status):
             raise ArgumentError(f"status={self.status!r} must be the name of a new column, such as '_lookup_status'")
-        if self.how != "left":
+        if self.status is not None and self.how != "left":
             raise ArgumentError(
                 f"status={self.status!r} tells rows with a match from those without, and how={self.how!r} does not "
                 "return both; use how='left'"
             )
+
+    def _keys(self) -> dict[str, str]:
+        """``on`` as {stream column: master column}."""
+        on: object = self.on
+        names = [on] if isinstance(on, str) else on
+        if isinstance(names, Sequence):
+            names = {name: name for name in names}
+        mapping = dict(names) if isinstance(names, Mapping) else {}
+        if not mapping or not all(isinstance(a, str) and isinstance(b, str) for a, b in mapping.items()):
+            raise ArgumentError(
+                f"on={on!r} is not usable; give a column name, a list of names, or {{stream column: master column}}"
+            )
+        return mapping
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -158,7 +146,6 @@ class LookupSpec:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Self:
-        """What `as_json` gave."""
         return cls(**{**told, "defaults": {name: _known(value) for name, value in told["defaults"].items()}})
 
 

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -26,32 +24,12 @@ _MOST_SKEW = 4.0
 _STEPS = 24
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """What the planner recommends."""
-
-    memory_bytes: int
-    choice: Choice
-    profile: Profile
-
-    @property
-    def rows_per_second(self) -> float:
-        """The rate expected of a core."""
-        return self.choice.rows_per_second
-
-
-def expected(
-    store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None
-) -> Capacity:
+def expected(store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None) -> Choice:
     """The join to use with some memory, and its rate."""
-    return Capacity(
-        memory_bytes,
-        choose_algorithm("auto", store, plan, memory_bytes, profile=profile, costs=costs or current_costs()),
-        profile,
-    )
+    return choose_algorithm("auto", store, plan, memory_bytes, profile=profile, costs=costs or current_costs())
 
 
-def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Capacity:
+def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Choice:
     """The least memory with which a core is expected to reach ``rate`` rows/s."""
     if rate <= 0:
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")

@@ -14,7 +14,6 @@ VARIABLE = "SEMISTREAM_CALIBRATION"
 
 
 def cpu_model() -> str:
-    """The processor's name."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -22,6 +22,7 @@ from semistream.errors import CalibrationError
 from semistream.joins import FORMER_NAMES
 from semistream.joins.contract import Prediction
 from semistream.planner.machine import calibration_path, fingerprint
+from semistream.rows import is_binary, is_text
 from semistream.stores.contract import StoreFacts
 
 _FORMAT = 1
@@ -43,8 +44,6 @@ class Terms:
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured on a machine."""
-
     machine: dict[str, Any]
     joins: dict[str, Terms]
     keys: dict[str, float] = field(default_factory=dict)  # encoding a key, by its type
@@ -67,7 +66,6 @@ class Costs:
         return max(0.0, more - self.keys.get("integer", 0.0))
 
     def save(self, path: Path) -> None:
-        """Write to a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".draft")
         draft.write_text(json.dumps({"format": _FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
@@ -101,12 +99,11 @@ def current_costs() -> Costs:
 
 def key_kind(kind: pa.DataType) -> str:
     """The key types that differ in cost."""
-    types = pa.types
-    if types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         return "string"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "binary"
-    return "decimal" if types.is_decimal(kind) else "integer"
+    return "decimal" if pa.types.is_decimal(kind) else "integer"
 
 
 def _read(text: str, name: str) -> Costs:

@@ -18,17 +18,9 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, SchemaError
 from semistream.keys import KeyCodec
 from semistream.spark.frames import arrow_schema, quoted
-from semistream.stores.paged.building import (
-    Packer,
-    prepare,
-    publish_build,
-    raise_null_keys,
-    stored_schema,
-    with_keys,
-)
-from semistream.stores.paged.grouping import Groups, checked_groups
+from semistream.stores.paged.building import Build, Packer
 from semistream.stores.paged.manifest import SegmentEntry
-from semistream.stores.paged.segment import SegmentWriter, new_segment
+from semistream.stores.paged.segment import SegmentWriter, new_segment, write_segment
 from semistream.stores.paged.store import MasterStore
 
 if TYPE_CHECKING:
@@ -38,18 +30,7 @@ _CODE = "__semistream_code"
 _SIGN = np.uint64(1 << 63)
 
 
-def build(
-    df: DataFrame,
-    path: Path,
-    key: list[str],
-    columns: list[str] | None,
-    page_bytes: int,
-    *,
-    replace: bool,
-    hash_bits: int,
-    refuse_null_keys: bool = False,
-    groups: Groups | None = None,
-) -> MasterStore:
+def build(df: DataFrame, asked: Build) -> MasterStore:
     """See `MasterStore.build`."""
     from pyspark.sql.types import LongType, StructField, StructType
 
@@ -57,7 +38,7 @@ def build(
         raise ArgumentError(
             "a store is built from a batch DataFrame; this one is streaming (use upsert in foreachBatch)"
         )
-    chosen = with_keys(key, columns)
+    chosen = asked.columns_to_read
     if chosen is not None:
         missing = [name for name in chosen if name not in df.columns]
         if missing:
@@ -68,24 +49,20 @@ def build(
         raise SchemaError(
             f"column {name!r} of type {kind} cannot be stored; leave it out with columns=[...] or cast it"
         )
-    schema = stored_schema(found, key)
-    codec = KeyCodec([schema.field(name) for name in key], hash_bits)
-    previous = prepare(path, replace=replace)
-    checked_groups(groups, schema, key, previous)
-    nulls = df.where(" or ".join(f"{quoted(name)} is null" for name in key)).count()
-    if nulls and refuse_null_keys:
-        raise_null_keys(nulls, key, "the rows")
+    packer, previous = asked.begin(found)
+    packer.null_keys = df.where(" or ".join(f"{quoted(name)} is null" for name in asked.names)).count()
+    asked.check_null_keys(packer.null_keys, "the rows")
 
     with_code = StructType([*df.schema.fields, StructField(_CODE, LongType())])
-    coded = df.mapInArrow(_add_codes(codec, key), with_code)
+    coded = df.mapInArrow(_add_codes(packer.codec, asked.names), with_code)
     kept = coded.where(f"{_CODE} is not null")
     ordered = kept.repartitionByRange(_CODE).sortWithinPartitions(_CODE)
-    reports = ordered.mapInArrow(_write(schema, codec, path.resolve(), page_bytes), "report string").collect()
+    reports = ordered.mapInArrow(_write(packer, asked.root.resolve(), asked.page_bytes), "report string").collect()
     segments = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
     entries = [SegmentEntry(**report["entry"]) for report in segments]
     if not entries:  # an empty DataFrame: one empty base
-        entries = [SegmentWriter(new_segment(path), Packer(schema, codec).layout, page_bytes).finish("base")]
-    return publish_build(path, schema, key, hash_bits, page_bytes, entries, nulls, previous, groups=groups)
+        entries = [write_segment(asked.root, packer.layout, asked.page_bytes, [])]
+    return asked.publish(packer, entries, previous)
 
 
 def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
@@ -99,9 +76,8 @@ def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
     return run
 
 
-def _write(schema: pa.Schema, codec: KeyCodec, path: Path, page_bytes: int) -> Any:
+def _write(packer: Packer, path: Path, page_bytes: int) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packer = Packer(schema, codec)
         writer = SegmentWriter(new_segment(path), packer.layout, page_bytes)
         first: int | None = None
         with writer.removed_on_error():

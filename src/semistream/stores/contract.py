@@ -52,7 +52,6 @@ class StoreFacts:
 
     @property
     def text_bytes(self) -> float:
-        """Mean bytes of the text of a row."""
         return 0.0 if self.layout.fixed else max(0.0, self.row_bytes - 12 - self.layout.head)
 
 

@@ -30,7 +30,6 @@ class Device:
         return min(1 << 20, int(self.request_seconds / self.byte_seconds))
 
     def seconds(self, requests: float, size: float) -> float:
-        """Predicted time of some reads."""
         return requests * self.request_seconds + size * self.byte_seconds
 
 
@@ -90,12 +89,10 @@ def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
 
 
 def as_numbers(cached: Device, direct: Device) -> dict[str, float]:
-    """Both devices for the manifest."""
     devices = {"cached": cached, "direct": direct}
     return {f"{kind}_{name}": value for kind, device in devices.items() for name, value in asdict(device).items()}
 
 
 def from_numbers(numbers: dict[str, float], *, direct: bool) -> Device:
-    """The device that a manifest describes."""
     prefix = "direct_" if direct else "cached_"
     return Device(**{name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)})

@@ -34,18 +34,18 @@ def copy_rows(layout: RowLayout, rows: Addresses) -> PackedRows:
 def scan(
     store: Store, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER
 ) -> Iterator[pa.RecordBatch]:
-    """Every row of a store, level by level, each in key order."""
-    names = _named(store, columns)
+    """Every row of this version, level by level, each in key order."""
+    store, names = _named(store, columns)
     for codes, rows in store.reader(buffer_bytes).rows():
         yield to_batch(store, codes, rows, names)
 
 
 def get(store: Store, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of some keys: one value, a list of values (tuples for a composite key), or Arrow columns."""
+    store, names = _named(store, columns)
     wanted = key_columns(keys, store.schema, store.key)
     codes, valid = store.codec.encode(wanted)
     distinct = np.unique(codes[valid])
-    names = _named(store, columns)
     batches = []
     for index, rows in store.reader().match(distinct):
         batch = to_batch(store, distinct[index], rows, [*names, *(k for k in store.key if k not in names)])
@@ -89,9 +89,13 @@ def _key_array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     return pa.array(list(values), kind)
 
 
-def _named(store: Store, columns: Sequence[str] | None) -> list[str]:
-    names = list(store.schema.names) if columns is None else list(columns)
+def _named(store: Store, columns: Sequence[str] | None) -> tuple[Store, list[str]]:
+    """The narrowest store with these columns, and their names."""
+    if columns is not None:
+        columns = list(columns)
+        store = store.covering(columns)
+    names = list(store.schema.names) if columns is None else columns
     unknown = [name for name in names if name not in store.schema.names]
     if unknown:
         raise ArgumentError(f"the master has no column {unknown[0]!r}; its columns are {store.schema.names}")
-    return names
+    return store, names

@@ -33,10 +33,9 @@ class GroupReader(ABC):
 
     @abstractmethod
     def rows(self) -> Iterator[tuple[Codes, Addresses]]:
-        """See `Reader.rows`."""
+        """Every row, as `Reader.rows` gives them."""
 
     def match(self, codes: Codes) -> Found:
-        """See `Reader.match`."""
         return self.find(codes, self.buffer_bytes)
 
     match_each = match

@@ -14,6 +14,7 @@ copied into the readers' buffers: rows are where they are, and a buffer only say
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,31 +25,27 @@ from semistream.rows import Addresses, PackedRows
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Found, Pages, PageStore, StoreFacts
 from semistream.stores.fetching import copy_rows
 from semistream.stores.group_reader import GroupReader, Indices, portions
-from semistream.stores.paged.building import Packer, stored_schema
+from semistream.stores.paged.building import DEFAULT_PAGE_BYTES, Packer
 from semistream.stores.paged.sorting import Block
-from semistream.stores.paged.store import DEFAULT_PAGE_BYTES
 from semistream.stores.sources import open_source
 
 _CODE_BYTES = 8
 
 
+@dataclass(eq=False, repr=False)
 class MemoryStore(PageStore):
     """A master in memory; see the module. It has no filter: asking for a key that is absent costs no read."""
 
     abilities: ClassVar[frozenset[Ability]] = frozenset({"pages"})
     version = 1
 
-    def __init__(
-        self, schema: pa.Schema, codec: KeyCodec, codes: Codes, packed: PackedRows, facts: StoreFacts, edges: Indices
-    ) -> None:
-        """``codes`` ascend; page p holds the rows [edges[p], edges[p + 1])."""
-        self.schema = schema
-        self.codec = codec
-        self.key = tuple(field.name for field in codec.fields)
-        self.codes = codes
-        self.packed = packed
-        self.facts = facts
-        self.edges = edges
+    schema: pa.Schema
+    key: tuple[str, ...]
+    codec: KeyCodec
+    facts: StoreFacts
+    codes: Codes  # ascending
+    packed: PackedRows
+    edges: Indices  # page p holds the rows [edges[p], edges[p + 1])
 
     @staticmethod
     def build(
@@ -59,12 +56,11 @@ class MemoryStore(PageStore):
         """
         names = [key] if isinstance(key, str) else list(key)
         opened = open_source(source, None)
-        schema = stored_schema(opened.schema, names)
-        codec = KeyCodec([schema.field(name) for name in names], hash_bits)
-        packer = Packer(schema, codec)
-        nothing = pa.RecordBatch.from_pylist([], schema)
+        packer = Packer(opened.schema, names, hash_bits)
+        layout, codec = packer.layout, packer.codec
+        nothing = pa.RecordBatch.from_pylist([], packer.schema)
         ordered = Block.sorted_from([packer.pack(batch) for batch in (nothing, *opened.batches())])
-        codes, layout, packed = ordered.codes, packer.layout, copy_rows(packer.layout, ordered.rows)
+        codes, packed = ordered.codes, copy_rows(layout, ordered.rows)
         begins = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
         bounds = np.append(begins, len(codes))  # of the groups
         places = packed.offsets + _CODE_BYTES * np.arange(len(codes) + 1)  # rows with their codes
@@ -86,12 +82,11 @@ class MemoryStore(PageStore):
             layout=layout,
             key_types=tuple(field.type for field in codec.fields),
         )
-        return MemoryStore(schema, codec, codes, packed, facts, edges)
+        return MemoryStore(packer.schema, tuple(names), codec, facts, codes, packed, edges)
 
     def reader(
         self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
     ) -> MemoryReader:
-        """See `Store.reader`."""
         del reads_in_flight, double
         return MemoryReader(self, buffer_bytes)
 
@@ -100,13 +95,11 @@ class MemoryStore(PageStore):
         return np.searchsorted(self.codes, codes, "left"), np.searchsorted(self.codes, codes, "right")
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        """See `PageStore.locate`."""
         first, last = self.find(codes)
         low = np.searchsorted(self.edges, first, "right") - 1
         return low, low + (last > first)
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
-        """See `PageStore.levels`."""
         yield 0, self.codes[self.edges[:-1]]
 
     def __repr__(self) -> str:
@@ -122,7 +115,6 @@ class MemoryReader(GroupReader):
         self._addresses = store.packed.addresses
 
     def find(self, codes: Codes, most_bytes: int) -> Found:
-        """See `GroupReader.find`."""
         first, last = self._store.find(codes)
         offsets = self._store.packed.offsets
         for start, end in portions(offsets[last] - offsets[first], most_bytes):
@@ -132,11 +124,9 @@ class MemoryReader(GroupReader):
             yield np.repeat(np.arange(start, end), counts), rows
 
     def rows(self) -> Iterator[tuple[Codes, Addresses]]:
-        """See `Reader.rows`."""
         return self.page_rows(0, self._store.facts.pages)
 
     def page_rows(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
-        """See `PageReader.page_rows`."""
         edges = self._store.edges[first : last + 1]
         for start, end in portions(np.diff(self._store.packed.offsets[edges]), self.buffer_bytes):
             some = slice(edges[start], edges[end])

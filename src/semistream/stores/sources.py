@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -39,8 +38,7 @@ def open_source(source: object, columns: list[str] | None) -> TableInput:
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        table = source.select(_checked(source.schema, columns))
-        return TableInput(table.schema, lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)), table.num_rows)
+        return _stream(source.schema, source.to_batches(max_chunksize=_BATCH_ROWS), columns, source.num_rows)
     if type(source).__module__.startswith("pandas"):
         return open_source(pa.Table.from_pandas(source, preserve_index=False), columns)
     if hasattr(source, "__arrow_c_stream__"):
@@ -48,7 +46,15 @@ def open_source(source: object, columns: list[str] | None) -> TableInput:
         rows = len(source) if hasattr(source, "__len__") else None
         return _stream(reader.schema, reader, columns, rows)
     if isinstance(source, Iterable):
-        return _iterable(iter(source), columns)
+        items = iter(source)
+        first = next(items, None)
+        if not isinstance(first, pa.RecordBatch):
+            got = "nothing" if first is None else type(first).__name__
+            raise ArgumentError(
+                f"an iterable source must give Arrow record batches, this one gave {got}; "
+                "for an empty master give an empty pyarrow.Table, which has a schema"
+            )
+        return _stream(first.schema, itertools.chain([first], items), columns, None)
     raise ArgumentError(
         f"source of type {type(source).__name__} cannot be read; give a path to Parquet, CSV or Arrow files, an Arrow "
         "table or batches, a pandas or Polars DataFrame, or a Spark DataFrame"
@@ -88,17 +94,6 @@ def _kind_of_directory(path: Path) -> str:
         found = ", ".join(sorted(kinds)) or "none"
         raise ArgumentError(f"source {path}: expected files of one kind (Parquet, CSV or Arrow), found: {found}")
     return kinds.pop()
-
-
-def _iterable(items: Iterator[Any], columns: list[str] | None) -> TableInput:
-    first = next(items, None)
-    if not isinstance(first, pa.RecordBatch):
-        got = "nothing" if first is None else type(first).__name__
-        raise ArgumentError(
-            f"an iterable source must give Arrow record batches, this one gave {got}; "
-            "for an empty master give an empty pyarrow.Table, which has a schema"
-        )
-    return _stream(first.schema, itertools.chain([first], items), columns, None)
 
 
 def _stream(

@@ -17,7 +17,7 @@ version is published, and published with it, so a group is never older than its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from semistream.errors import ArgumentError, StoreError, meant
 from semistream.rows import Projection
 from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
 from semistream.stores.paged.publishing import removed_on_error
-from semistream.stores.paged.segment import SegmentWriter, new_segment
+from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block
 
 if TYPE_CHECKING:
@@ -90,42 +90,43 @@ def write_twins(store: MasterStore, progress: Progress | None = None) -> tuple[M
 
 
 def _write_twin(store: MasterStore, number: int, name: str, progress: Progress | None) -> SegmentEntry:
-    from semistream.stores.paged.store import row_schema
-
     segment, group = store.segments[number], store.manifest.groups[name]
-    stored = row_schema(store.schema, store.codec).names
-    projection = Projection(store.layout, [one for one in stored if one in (*store.key, *group.columns)])
-    filtered = segment.entry.rows if "bloom" in segment.sections else 0
-    writer = SegmentWriter(new_segment(store.path), projection.target, store.page_bytes, filtered)
-    with writer.removed_on_error():
-        pages = np.arange(store.edges[number], store.edges[number + 1])
-        for codes, rows in store.reader().all_rows(pages):
-            writer.append(Block.of(codes, projection.apply(rows)))
+    columns = [one for one in store.layout.schema.names if one in (*store.key, *group.columns)]
+    projection = Projection(store.layout, columns)
+    rows = segment.entry.rows
+
+    def blocks() -> Iterator[Block]:
+        seen = 0
+        for codes, found in store.reader().all_rows(np.arange(store.edges[number], store.edges[number + 1])):
+            yield Block.of(codes, projection.apply(found))
+            seen += len(codes)
             if progress is not None:
-                progress(f"write group {name}", writer.rows, segment.entry.rows)
-        changed, touched = (segment.section(one) if one in segment.sections else None for one in ("changed", "touched"))
-        twin = writer.finish(segment.entry.role, changed, touched)
-    if twin.rows != segment.entry.rows:
-        (store.path / twin.file).unlink()
-        raise StoreError(
-            f"group {name!r} of {store.path}: {twin.rows:,} rows were read of {segment.entry.rows:,}; nothing was "
-            "changed"
-        )
-    return twin
+                progress(f"write group {name}", seen, rows)
+        if seen != rows:
+            raise StoreError(
+                f"group {name!r} of {store.path}: {seen:,} rows were read of {rows:,}; nothing was changed"
+            )
+
+    return write_segment(
+        store.path,
+        projection.target,
+        store.page_bytes,
+        blocks(),
+        segment.entry.role,
+        filtered_rows=rows if "bloom" in segment.sections else 0,
+        **{one: segment.section(one) for one in ("changed", "touched") if one in segment.sections},
+    )
 
 
-def with_group(store: MasterStore, name: str, columns: Sequence[str]) -> Manifest:
-    """The version with one more group."""
-    if name in store.manifest.groups:
-        have = list(store.manifest.groups[name].columns)
+def with_group(store: MasterStore, name: str, columns: Sequence[str] | None) -> Manifest:
+    """The version with one more group; without it when there are no columns."""
+    groups = dict(store.manifest.groups)
+    if columns is None:
+        if groups.pop(name, None) is None:
+            raise ArgumentError(f"{store.path} has no group {name!r}; it has {list(groups) or 'none'}")
+    elif name in groups:
+        have = list(groups[name].columns)
         raise ArgumentError(f"{store.path} has a group {name!r} already, of {have}; drop it first, or choose a name")
-    new = _checked(name, columns, store.manifest.schema, store.key)
-    return store.manifest.next("project", groups={**store.manifest.groups, name: new})
-
-
-def without_group(store: MasterStore, name: str) -> Manifest:
-    """The version without a group."""
-    if name not in store.manifest.groups:
-        raise ArgumentError(f"{store.path} has no group {name!r}; it has {list(store.manifest.groups) or 'none'}")
-    left = {other: group for other, group in store.manifest.groups.items() if other != name}
-    return store.manifest.next("project", groups=left)
+    else:
+        groups[name] = _checked(name, columns, store.manifest.schema, store.key)
+    return store.manifest.next("project", groups=groups)

@@ -35,10 +35,6 @@ class Level:
         locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
         return low, high
 
-    def changes(self, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Which of these codes the level lists as changed."""
-        return among(codes, self.changed)
-
 
 class Levels:
     """All levels of a version."""
@@ -59,10 +55,9 @@ class Levels:
         self.segments = [segment for level in self.all for segment in level.segments]  # in page order
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        """See `MasterStore.locate`."""
         low, high = self.base.locate(codes)
         for level in self.all[1:]:  # newest last, so the newest wins
-            some = np.flatnonzero(level.changes(codes))
+            some = np.flatnonzero(among(codes, level.changed))
             low[some], high[some] = level.locate(codes[some])
         return low, high
 
@@ -83,7 +78,7 @@ class Levels:
         result = np.zeros(len(codes), np.bool_)
         for level in self.all[1:]:
             if level.first_page > page:
-                result |= level.changes(codes)
+                result |= among(codes, level.changed)
         return result
 
 

@@ -1,14 +1,22 @@
-"""Manifests: what a version of a store consists of.
+"""Manifests: what a version of a store consists of, and which versions there are.
 
 A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place;
 the link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open
 one version, whole.
+
+A number never comes again. Before `vacuum` removes the versions below n, a marker ``floor-00000n`` appears, and
+whatever lies below the highest floor does not count: manifests that are about to go, and one that a slow writer linked
+although its number had been there before (see `publishing`). All this needs is "create if absent" and a listing, which
+object stores have as well.
 """
 
 from __future__ import annotations
 
 import base64
+import bisect
 import json
+import os
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -22,10 +30,13 @@ import pyarrow as pa
 from semistream import failpoints
 from semistream.durable import checksum, explained
 from semistream.errors import ArgumentError, CorruptStoreError, OtherVersionError, StoreNotFoundError
-from semistream.stores.paged.listing import Listing, manifest_path
 
 FORMAT = 1
 _ANCESTORS = 64  # versions that others may publish and vacuum while a writer is between its link and its second look
+_NUMBER = r"(\d{6}|[1-9]\d{6,})"  # as it is written: at least six digits
+_VERSION = re.compile(rf"version-{_NUMBER}\.json")
+_FLOOR = re.compile(rf"floor-{_NUMBER}")
+_LOOKS = 3  # a listing is no snapshot: of files that replace each other meanwhile it can miss all
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,6 @@ class ColumnGroup:
 
     @property
     def bytes(self) -> int:
-        """On disk."""
         return sum(twin.bytes for twin in self.twins.values())
 
 
@@ -117,12 +127,6 @@ class Manifest:
         twins = (twin for group in self.groups.values() for twin in group.twins.values())
         return [entry.file for entry in (*self.segments, *twins)]
 
-    def of_group(self, name: str) -> tuple[pa.Schema, tuple[SegmentEntry, ...]]:
-        """The columns of a group, in their order, and its segments."""
-        group = self.groups[name]
-        schema = pa.schema([item for item in self.schema if item.name in (*self.key, *group.columns)])
-        return schema, tuple(group.twins[entry.file] for entry in self.segments)
-
     @cached_property
     def identity(self) -> StoreVersion:
         """Which content this is, whatever its path."""
@@ -142,7 +146,6 @@ class Manifest:
         return body
 
     def next(self, change: str, **changes: Any) -> Manifest:
-        """The manifest after a change."""
         digest = f"{self.identity.digest:08x}"
         return replace(
             self,
@@ -150,7 +153,7 @@ class Manifest:
             parent=self.version,
             change=change,
             created=time.time(),
-            store_id=self.store_id or new_id(),
+            store_id=self.store_id or uuid.uuid4().hex,
             ancestors=(digest + self.ancestors)[: 8 * _ANCESTORS],
             **changes,
         )
@@ -164,7 +167,6 @@ class Manifest:
         return digest == f"{other.identity.digest:08x}" if digest else None
 
     def text(self) -> str:
-        """As it is written."""
         body = self._body()
         return json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
 
@@ -185,7 +187,8 @@ class Manifest:
                 )
             wanted = known[-1] if version is None else version
             if wanted not in known:
-                raise StoreNotFoundError(f"{root} has no version {wanted}; it has {_listed(known)}")
+                there = ", ".join(map(str, known)) if len(known) <= 6 else f"{known[0]} to {known[-1]}"
+                raise StoreNotFoundError(f"{root} has no version {wanted}; it has versions {there}")
             failpoints.reach("store.listed")
             try:
                 return Manifest.read(root, wanted)
@@ -222,11 +225,6 @@ def _group(columns: list[str], twins: dict[str, dict[str, Any]]) -> ColumnGroup:
     return ColumnGroup(tuple(columns), {file: SegmentEntry(**twin) for file, twin in twins.items()})
 
 
-def new_id() -> str:
-    """An id that no other store has."""
-    return uuid.uuid4().hex
-
-
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
     """Properties as they are kept: text to text."""
     texts = dict(properties or {})
@@ -236,7 +234,44 @@ def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
     return texts
 
 
-def _listed(versions: list[int]) -> str:
-    if len(versions) > 6:
-        return f"versions {versions[0]} to {versions[-1]}"
-    return "versions " + ", ".join(map(str, versions))
+@dataclass(frozen=True)
+class Listing:
+    """What one look at a store's directory shows, each list in ascending order."""
+
+    versions: list[int]
+    removed: list[int]  # below the floor; their files are about to go, or were linked by a writer that came too late
+    floors: list[int]
+
+    @property
+    def floor(self) -> int:
+        """All versions below this one were removed."""
+        return self.floors[-1] if self.floors else 0
+
+    @staticmethod
+    def of(root: Path) -> Listing:
+        """Look, once; again when the versions seem to be gone that a floor speaks of."""
+        for _ in range(_LOOKS):
+            try:
+                with explained("list", root):
+                    names = os.listdir(root)
+            except (FileNotFoundError, NotADirectoryError):
+                names = []
+            numbers, floors = _numbers(_VERSION, names), _numbers(_FLOOR, names)
+            below = bisect.bisect_left(numbers, floors[-1]) if floors else 0
+            listing = Listing(numbers[below:], numbers[:below], floors)
+            if listing.versions or not floors:
+                break
+        return listing
+
+
+def _numbers(pattern: re.Pattern[str], names: list[str]) -> list[int]:
+    return sorted(int(found[1]) for name in names if (found := pattern.fullmatch(name)))
+
+
+def manifest_path(root: Path, version: int) -> Path:
+    return root / f"version-{version:06d}.json"
+
+
+def floor_path(root: Path, version: int) -> Path:
+    """The marker that says: all versions below this one were removed."""
+    return root / f"floor-{version:06d}"

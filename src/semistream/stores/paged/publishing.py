@@ -1,22 +1,33 @@
-"""Publishing a version: its number is linked once and for all, and nothing fails afterwards.
+"""Publishing versions, and removing old ones.
+
+A version's number is linked once and for all, and nothing fails afterwards.
 
 The link fails when the number is taken. It succeeds for a number whose manifest a vacuum removed; so the writer looks
 again after its link. Its number is new when no floor lies above it, or when the newest version descends from it (others
 may have gone on from it already). Otherwise it takes its file back; readers never saw it, because it lies below the
 floor, and should the writer die before it can do so, the next vacuum removes the file.
+
+A vacuum raises the floor first: from then on nobody opens the old versions, and their numbers never come again. Then
+the segments that only they used go, then their manifests, which say so: a vacuum that was cut short is finished by the
+next one. Several at once do no harm, since each removes only what the newest version does not use. What writers that
+died left behind goes too.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from semistream import failpoints
 from semistream.durable import explained, publish_new
-from semistream.errors import ConcurrentWriteError, StoreIOError, StoreNotFoundError
-from semistream.stores.paged.listing import Listing, manifest_path
-from semistream.stores.paged.manifest import Manifest, StoreVersion
+from semistream.errors import ArgumentError, ConcurrentWriteError, CorruptStoreError, StoreIOError, StoreNotFoundError
+from semistream.stores.paged.manifest import Listing, Manifest, StoreVersion, floor_path, manifest_path
+
+_ORPHAN_SECONDS = 86_400
+_DRAFTS = ("segment-*", ".segment-*", ".version-*", ".floor-*")
+_FLOORS_KEPT = 2  # a listing that runs meanwhile may miss the newest; the one before it is still there
 
 
 def check_newest(manifest: Manifest, root: Path, change: str) -> None:
@@ -124,3 +135,53 @@ def removed_on_error(root: Path, names: Iterable[str]) -> Iterator[None]:
 def _remove(root: Path, names: Iterable[str]) -> None:
     for name in names:
         (root / name).unlink(missing_ok=True)
+
+
+def vacuum(path: Path, keep: int) -> list[str]:
+    """Remove all but the newest versions, and what only they used; gives the names of the files."""
+    if keep < 1:
+        raise ArgumentError(f"keep={keep}: at least one version must stay")
+    listing = Listing.of(path)
+    used: set[str] = set()
+    for number in listing.versions[-keep:]:
+        files = _files(path, number)
+        if files is None and number in Manifest.versions(path):
+            raise CorruptStoreError(f"{manifest_path(path, number)} cannot be read: a broken link")
+        if files is None:
+            return vacuum(path, keep)  # another vacuum went further meanwhile
+        used |= files
+    old = [*listing.removed, *listing.versions[:-keep]]
+    stale = {file for number in old for file in _files(path, number) or ()} - used
+    stale |= _orphans(path, used | stale)
+    if listing.versions[:-keep]:
+        floor = listing.versions[-keep]
+        target = floor_path(path, floor)
+        with suppress(FileExistsError), explained("write", target):  # another vacuum, at the same time
+            publish_new(target, f"The versions below {floor} were removed. Their numbers are not used again.\n")
+    failpoints.reach("vacuum.floor")
+    manifests = [manifest_path(path, number).name for number in old]
+    with explained("remove old versions from", path):
+        for name in [*sorted(stale), *manifests]:
+            (path / name).unlink(missing_ok=True)
+            failpoints.reach("vacuum.removed")
+        for number in Listing.of(path).floors[:-_FLOORS_KEPT]:
+            floor_path(path, number).unlink(missing_ok=True)
+    return [*manifests, *sorted(stale)]
+
+
+def _files(path: Path, number: int) -> set[str] | None:
+    """The files of a version; None when it is gone."""
+    try:
+        return set(Manifest.read(path, number).files)
+    except FileNotFoundError:
+        return None
+
+
+def _orphans(path: Path, known: set[str]) -> set[str]:
+    """Files left by writers that died; a younger one may still be at work."""
+    found = set()
+    for file in (file for pattern in _DRAFTS for file in path.glob(pattern)):
+        with suppress(FileNotFoundError):  # finished or given up meanwhile
+            if file.name not in known and time.time() - file.stat().st_mtime > _ORPHAN_SECONDS:
+                found.add(file.name)
+    return found

@@ -12,7 +12,7 @@ import json
 import os
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -101,7 +101,7 @@ class SegmentWriter:
             self._largest_page = max(self._largest_page, int(sizes.max()))
             self._strides += used
             done += consumed
-        self._carry = block.part(done, len(block)).copy() if done < len(block) else None
+        self._carry = block.part(slice(done, None)).copy() if done < len(block) else None
 
     def _write(self, data: bytes | memoryview) -> None:
         """All of it: a disk that is nearly full takes less than it is given, without an error."""
@@ -121,8 +121,6 @@ class SegmentWriter:
 
     def finish(self, role: str, changed: Codes | None = None, touched: Codes | None = None) -> SegmentEntry:
         """Write index and footer, sync, rename; returns the entry for the manifest."""
-        from semistream.kernels.hashing import checksum_of
-
         if self._carry is not None:
             self._fill(self._carry, final=True)
         starts = np.concatenate([np.empty(0, np.int64), *self._starts])
@@ -133,26 +131,16 @@ class SegmentWriter:
             "touched": touched,
             "bloom": self._bloom,
         }
-        position = DATA_AT + self._strides * self.page_bytes
         places = {}
         for name, array in sections.items():
-            if array is None:
-                continue
-            data = np.ascontiguousarray(array)
-            self._write(data.tobytes())
-            places[name] = [position, data.nbytes, int(checksum_of(address_of(data), data.nbytes))]
-            position += data.nbytes
-        footer = json.dumps(
-            {
-                "file": self.path.name,
-                "pages": len(starts),
-                "strides": self._strides,
-                "rows": self.rows,
-                "sections": places,
-            }
-        ).encode()
-        check = _checksum(footer)
-        self._write(footer + _TRAILER.pack(position, len(footer), check, MAGIC))
+            if array is not None:
+                data = np.ascontiguousarray(array)
+                places[name] = [self._file.tell(), data.nbytes, _checksum(data)]
+                self._write(data.tobytes())
+        about = {"file": self.path.name, "pages": len(starts), "strides": self._strides, "rows": self.rows}
+        footer = json.dumps({**about, "sections": places}).encode()
+        check = _checksum(np.frombuffer(footer, np.uint8))
+        self._write(footer + _TRAILER.pack(self._file.tell(), len(footer), check, MAGIC))
         size = self._file.tell()
         with explained("write", self.path):
             os.fsync(self._file.fileno())
@@ -172,19 +160,36 @@ class SegmentWriter:
         )
 
     def abort(self) -> None:
-        """Leave nothing behind."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
     @contextmanager
     def removed_on_error(self) -> Iterator[SegmentWriter]:
-        """Remove the half-written file when the body fails."""
         try:
             yield self
         except BaseException:
             self.abort()
             raise
+
+
+def write_segment(
+    root: Path,
+    layout: RowLayout,
+    page_bytes: int,
+    blocks: Iterable[Block],
+    role: str = "base",
+    *,
+    filtered_rows: int = 0,
+    changed: Codes | None = None,
+    touched: Codes | None = None,
+) -> SegmentEntry:
+    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it."""
+    writer = SegmentWriter(new_segment(root), layout, page_bytes, filtered_rows)
+    with writer.removed_on_error():
+        for block in blocks:
+            writer.append(block)
+        return writer.finish(role, changed, touched)
 
 
 class Segment:
@@ -215,7 +220,7 @@ class Segment:
             self._damaged("its header is not that of a semistream segment")
         place, length, check, magic = _TRAILER.unpack(os.pread(fd, _TRAILER.size, size - _TRAILER.size))
         footer = os.pread(fd, length, place) if place + length <= size else b""
-        if magic != MAGIC or check != self.entry.footer_checksum or _checksum(footer) != check:
+        if magic != MAGIC or check != self.entry.footer_checksum or _checksum(np.frombuffer(footer, np.uint8)) != check:
             self._damaged("its footer does not fit the manifest")
         found = json.loads(footer)
         if found.get("file") != self.path.name:
@@ -229,8 +234,6 @@ class Segment:
 
         Through the open file: a vacuum may have removed its name.
         """
-        from semistream.kernels.hashing import checksum_of
-
         if name not in self.sections:
             return np.empty(0, dtype)
         place, length, check = self.sections[name]
@@ -243,7 +246,7 @@ class Segment:
                 if got == 0:
                     self._damaged(f"section {name!r} is cut short")
                 done += got
-        if int(checksum_of(address_of(array), length)) != check:
+        if _checksum(array) != check:
             self._damaged(f"section {name!r} has a wrong checksum")
         return array
 
@@ -253,7 +256,6 @@ class Segment:
 
     @cached_property
     def firsts(self) -> Codes:
-        """The first code of each page."""
         return self.section("firsts")
 
     @cached_property
@@ -264,7 +266,11 @@ class Segment:
     @property
     def index_bytes(self) -> int:
         """Memory that the index takes, with the codes that a delta changed."""
-        return sum(self.sections[name][1] for name in ("firsts", "starts", "changed") if name in self.sections)
+        return sum(map(self.bytes_of, ("firsts", "starts", "changed")))
+
+    def bytes_of(self, section: str) -> int:
+        """Bytes of a section; 0 when there is none."""
+        return self.sections[section][1] if section in self.sections else 0
 
     def places(self, pages: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Stride number and length in strides of each page."""
@@ -276,18 +282,12 @@ class Segment:
     def _damaged(self, what: str) -> None:
         raise CorruptStoreError(f"{self.path} is damaged: {what}; restore it from a copy or build the store again")
 
-    def close(self) -> None:
-        """Close the file; idempotent."""
+    def __del__(self) -> None:
         for fd in {self.fd, self._plain} - {-1}:
             os.close(fd)
-        self.fd = self._plain = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
-def _checksum(data: bytes) -> int:
+def _checksum(array: Numbers) -> int:
     from semistream.kernels.hashing import checksum_of
 
-    array = np.frombuffer(data, np.uint8)
-    return int(checksum_of(address_of(array), len(array))) if len(data) else 0
+    return int(checksum_of(address_of(array), array.nbytes))

@@ -39,25 +39,12 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Memory that the block takes."""
         return 24 * len(self.codes) + sum(buffer.nbytes for buffer in self.buffers)
 
     @staticmethod
     def of(codes: Codes, packed: PackedRows) -> Block:
         """A block of freshly packed rows."""
         return Block(codes, packed.addresses, np.diff(packed.offsets), [packed.buffer])
-
-    @staticmethod
-    def sorted_from(blocks: list[Block]) -> Block:
-        """Several blocks as one, in code order; equal codes keep the order of the blocks."""
-        codes = np.concatenate([block.codes for block in blocks])
-        order = np.argsort(codes, kind="stable")
-        return Block(
-            codes[order],
-            np.concatenate([block.rows for block in blocks])[order],
-            np.concatenate([block.lengths for block in blocks])[order],
-            [buffer for block in blocks for buffer in block.buffers],
-        )
 
     @staticmethod
     def joined(blocks: list[Block]) -> Block:
@@ -69,9 +56,15 @@ class Block:
             [buffer for block in blocks for buffer in block.buffers],
         )
 
-    def part(self, start: int, end: int) -> Block:
-        """Some of the rows."""
-        return Block(self.codes[start:end], self.rows[start:end], self.lengths[start:end], self.buffers)
+    @staticmethod
+    def sorted_from(blocks: list[Block]) -> Block:
+        """Several blocks as one, in code order; equal codes keep the order of the blocks."""
+        together = Block.joined(blocks)
+        return together.part(np.argsort(together.codes, kind="stable"))
+
+    def part(self, some: slice | npt.NDArray[np.int64]) -> Block:
+        """Some of the rows, in the order in which they are named."""
+        return Block(self.codes[some], self.rows[some], self.lengths[some], self.buffers)
 
     def copy(self) -> Block:
         """The same rows in a buffer of their own, one after the other."""
@@ -86,26 +79,27 @@ class Block:
 class _Run:
     """A sorted run on disk, read back block by block."""
 
-    def __init__(self, file: IO[bytes], scratch: Path, block: Block, block_bytes: int) -> None:
+    block: Block  # the rows that come next, from the first `load` on
+
+    def __init__(self, file: IO[bytes], scratch: Path, rows: Block, block_bytes: int) -> None:
         self._file = file
         self._scratch = scratch
         self._places: list[tuple[int, int, int]] = []
         self._next = 0
         with explained("spill rows to", scratch):
-            self._write(block, block_bytes)
+            for start, end in portions(rows.lengths + 16, block_bytes):
+                piece = rows.part(slice(start, end)).copy()
+                (data,) = piece.buffers
+                self._places.append((file.tell(), len(piece), len(data)))
+                for array in (piece.codes, piece.lengths, data):
+                    file.write(array.data.cast("B"))
 
-    def _write(self, block: Block, block_bytes: int) -> None:
-        for start, end in portions(block.lengths + 16, block_bytes):
-            piece = block.part(start, end).copy()
-            (data,) = piece.buffers
-            self._places.append((self._file.tell(), len(piece), len(data)))
-            for array in (piece.codes, piece.lengths, data):
-                self._file.write(array.data.cast("B"))
+    @property
+    def last(self) -> bool:
+        """True when no rows come after those of the block."""
+        return self._next == len(self._places)
 
-    def next_block(self) -> Block | None:
-        """The next rows of the run."""
-        if self._next == len(self._places):
-            return None
+    def load(self) -> None:
         place, count, size = self._places[self._next]
         self._next += 1
         with explained("read spilled rows from", self._scratch):  # what the buffer holds is written first
@@ -114,12 +108,15 @@ class _Run:
             lengths = np.frombuffer(self._file.read(8 * count), np.int64)
             data = np.frombuffer(self._file.read(size), np.uint8)
         rows = np.cumsum(lengths) - lengths + address_of(data)
-        return Block(codes, rows, lengths, [data])
+        self.block = Block(codes, rows, lengths, [data])
 
-    @property
-    def last(self) -> bool:
-        """True when the block handed out last was the run's last."""
-        return self._next == len(self._places)
+    def take(self, bound: np.uint64) -> Block:
+        """The rows of the block up to this code."""
+        cut = int(np.searchsorted(self.block.codes, bound, "right"))
+        taken, self.block = self.block.part(slice(cut)), self.block.part(slice(cut, None))
+        if not (len(self.block) or self.last):
+            self.load()
+        return taken
 
 
 def sort_blocks(blocks: Iterable[Block], memory_bytes: int, scratch: Path) -> Iterator[Block]:
@@ -148,25 +145,16 @@ def sort_blocks(blocks: Iterable[Block], memory_bytes: int, scratch: Path) -> It
         if pending and runs:
             spill()
             pending = []
-        if pending:
+        elif pending:
             yield Block.sorted_from(pending)
         yield from _merged(runs)
 
 
 def _merged(runs: list[_Run]) -> Iterator[Block]:
-    loaded = [block for run in runs if (block := run.next_block()) is not None]
+    runs = [run for run in runs if not run.last]  # blocks may have had no rows
+    for run in runs:
+        run.load()
     while runs:
-        unfinished = [int(block.codes[-1]) for run, block in zip(runs, loaded, strict=True) if not run.last]
-        bound = np.uint64(min(unfinished)) if unfinished else np.uint64(np.iinfo(np.uint64).max)
-        ready = []
-        for i, (run, block) in enumerate(zip(runs, loaded, strict=True)):
-            cut = int(np.searchsorted(block.codes, bound, "right"))
-            ready.append(block.part(0, cut))
-            if cut < len(block):
-                loaded[i] = block.part(cut, len(block))
-            else:
-                following = run.next_block()
-                loaded[i] = following if following is not None else block.part(cut, cut)
-        yield Block.sorted_from([block for block in ready if len(block)])
-        kept = [i for i, block in enumerate(loaded) if len(block)]
-        runs, loaded = [runs[i] for i in kept], [loaded[i] for i in kept]
+        bound = min((run.block.codes[-1] for run in runs if not run.last), default=np.uint64(np.iinfo(np.uint64).max))
+        yield Block.sorted_from([run.take(bound) for run in runs])
+        runs = [run for run in runs if len(run.block)]

@@ -17,7 +17,7 @@ deltas, a code is looked up in exactly one level, the newest that lists it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,11 +29,14 @@ import pyarrow as pa
 from semistream import failpoints
 from semistream.errors import StoreNotFoundError, local_path
 from semistream.keys import Codes, KeyCodec
+from semistream.lookup.spec import asks
 from semistream.rows import RowLayout
 from semistream.stores import device as devices
 from semistream.stores import fetching
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFacts
-from semistream.stores.paged.grouping import Groups, narrowest
+from semistream.stores.paged import publishing, updating
+from semistream.stores.paged.building import Build
+from semistream.stores.paged.grouping import narrowest
 from semistream.stores.paged.levels import Level, Levels
 from semistream.stores.paged.lookups import MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
@@ -41,7 +44,6 @@ from semistream.stores.paged.reading import LONGEST_REQUEST
 from semistream.stores.paged.segment import Segment
 
 Progress = Callable[[str, int, int | None], None]
-DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
 
 
 class MasterStore:
@@ -66,15 +68,19 @@ class MasterStore:
         self.manifest = manifest
         self.direct = direct
         self.group = group
-        schema, entries = (manifest.schema, manifest.segments) if group is None else manifest.of_group(group)
-        self.schema: pa.Schema = schema  # in the order of the source
+        entries = manifest.segments
+        self.schema: pa.Schema = manifest.schema  # in the order of the source
+        if group is not None:
+            twins, columns = manifest.groups[group].twins, (*manifest.key, *manifest.groups[group].columns)
+            entries = tuple(twins[entry.file] for entry in entries)
+            self.schema = pa.schema([field for field in manifest.schema if field.name in columns])
         self.key = manifest.key
         self.version = manifest.version
         self.rows = manifest.rows
         self.properties = dict(manifest.properties)  # what its users keep with the rows of this version (see `apply`)
         self.page_bytes = manifest.page_bytes  # the stride of a page
         self.codec = KeyCodec([manifest.schema.field(name) for name in manifest.key], manifest.hash_bits)
-        self.layout = RowLayout(row_schema(schema, self.codec))
+        self.layout = RowLayout(self.codec.row_schema(self.schema))
         have = {segment.entry: segment for segment in opened}
         self.segments = [
             have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
@@ -113,23 +119,9 @@ class MasterStore:
                 if manifest.version in Manifest.versions(root):
                     raise  # no vacuum has removed the version since
 
-    @classmethod
-    def build(
-        cls,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        key: str | Sequence[str],
-        columns: Sequence[str] | None = None,
-        page_bytes: int = DEFAULT_PAGE_BYTES,
-        memory: int | str = "512MB",
-        replace: bool = False,
-        progress: Progress | None = None,
-        hash_bits: int = 64,
-        properties: Mapping[str, str] | None = None,
-        null_keys: str = "drop",
-        groups: Groups | None = None,
-    ) -> MasterStore:
+    @staticmethod
+    @asks(Build)
+    def build(source: Any, asked: Build) -> MasterStore:
         """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
         any size.
 
@@ -139,39 +131,18 @@ class MasterStore:
         (``store.manifest.null_keys``), ``"refuse"`` makes them an error. ``groups`` names sets of columns that are
         often asked for together, ``{"prices": ["price", "currency"]}``: a lookup of no others reads only these.
         """
-        from semistream.stores.paged import building
-
-        return building.build(
-            source,
-            local_path("path", path),
-            key=list(key) if isinstance(key, Sequence) and not isinstance(key, str) else [key],
-            columns=None if columns is None else list(columns),
-            page_bytes=page_bytes,
-            memory=memory,
-            replace=replace,
-            progress=progress,
-            hash_bits=hash_bits,
-            properties=None if properties is None else dict(properties),
-            null_keys=null_keys,
-            groups=groups,
-        )
+        return asked.run(source)
 
     def versions(self) -> list[dict[str, Any]]:
         """Every version that is there: number, time, change, rows and bytes."""
         found = []
         for number in Manifest.versions(self.path):
             with suppress(FileNotFoundError):  # removed since
-                found.append(Manifest.read(self.path, number))
-        return [
-            {
-                "version": m.version,
-                "created": m.created,
-                "change": m.change,
-                "rows": m.rows,
-                "bytes": sum(entry.bytes for entry in m.segments) + sum(one.bytes for one in m.groups.values()),
-            }
-            for m in found
-        ]
+                one = Manifest.read(self.path, number)
+                size = sum(entry.bytes for entry in one.segments) + sum(group.bytes for group in one.groups.values())
+                about = {"version": one.version, "created": one.created, "change": one.change, "rows": one.rows}
+                found.append(about | {"bytes": size})
+        return found
 
     def latest(self) -> MasterStore:
         """This store at its newest version (the same object when nothing is newer)."""
@@ -191,27 +162,17 @@ class MasterStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
-        """The pages [low, high) on which the rows of each code lie, if there are any. Codes must ascend."""
         return self.located.locate(codes)
 
     def reader(
         self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
     ) -> MasterReader:
-        """See `semistream.stores.contract.Store.reader`."""
         return MasterReader(self, buffer_bytes, reads_in_flight, double=double)
 
-    def scan(
-        self, columns: Sequence[str] | None = None, buffer_bytes: int = DEFAULT_BUFFER
-    ) -> Iterator[pa.RecordBatch]:
-        """Every row of this version, level by level, each in key order."""
-        return fetching.scan(self if columns is None else self.covering(columns), columns, buffer_bytes)
-
-    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of some keys: one value, a list of values (tuples for a composite key), or Arrow columns."""
-        return fetching.get(self if columns is None else self.covering(columns), keys, columns)
+    scan = fetching.scan
+    get = fetching.get
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
-        """The first page of each level and the first codes of its pages."""
         for level in self.located.all:
             yield level.first_page, level.firsts
 
@@ -221,8 +182,7 @@ class MasterStore:
 
     def bloom(self) -> npt.NDArray[np.uint64]:
         """The filter of the base's keys, or an empty array when there is none or several."""
-        bases = [segment for segment in self.segments if segment.entry.role == "base"]
-        return bases[0].section("bloom") if len(bases) == 1 else np.empty(0, np.uint64)
+        return self.segments[0].section("bloom") if self.facts.filter_bytes else np.empty(0, np.uint64)
 
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes are overridden by a delta, hence not covered by the base's filter."""
@@ -246,24 +206,18 @@ class MasterStore:
                     progress("verify", seen, pages)
         return seen
 
-    # -- changing --------------------------------------------------------------------------------------------------
+    # -- changing: each gives the store at its new version ---------------------------------------------------------
 
-    def apply(
-        self, upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
-    ) -> MasterStore:
-        """Upserts, deletions and properties as one new version: readers see all of it or nothing.
-
-        ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
-        are texts that are added to those there are; they stay with the store until they are given anew.
-        """
-        from semistream.stores.paged import updating
-
-        return updating.apply(self, upserts, deletes, properties)
+    apply = updating.apply
+    merge_deltas = updating.merge_deltas
+    compact = updating.compact
+    project = updating.project
+    drop_group = updating.drop_group
 
     def upsert(self, source: Any) -> MasterStore:
         """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version.
 
-        Updates are folded into each other as they become many, so their number stays small (see `folding`).
+        Updates are folded into each other as they become many, so their number stays small (see `updating`).
         """
         return self.apply(upserts=source)
 
@@ -271,46 +225,11 @@ class MasterStore:
         """Remove all rows of these keys; returns the store at its new version."""
         return self.apply(deletes=keys)
 
-    def merge_deltas(self, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
-        """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
-
-        The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
-        """
-        from semistream.stores.paged import folding
-
-        return folding.merge_deltas(self, at_most, memory)
-
-    def compact(self, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
-        """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
-        from semistream.stores.paged import folding
-
-        return folding.compact(self, memory, progress)
-
-    def project(self, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
-        """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the
-        same.
-        """
-        from semistream.stores.paged import folding
-
-        return folding.project(self, name, columns, progress)
-
-    def drop_group(self, name: str) -> MasterStore:
-        """Remove a column group. Versions that have it keep it."""
-        from semistream.stores.paged import folding
-
-        return folding.project(self, name, None)
-
     def vacuum(self, keep: int = 2) -> list[str]:
         """Remove all but the newest ``keep`` versions and the files that only they used; returns the files removed."""
-        from semistream.stores.paged import vacuuming
+        return publishing.vacuum(self.path, keep)
 
-        return vacuuming.vacuum(self.path, keep)
-
-    def changed_since(self, version: int) -> Codes | None:
-        """Codes that may differ between ``version`` and this one; None when everything may."""
-        from semistream.stores.paged import updating
-
-        return updating.changed_between(self.path, version, self.manifest)
+    changed_since = updating.changed_since
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f", group={self.group!r}"
@@ -327,11 +246,8 @@ def _reopen(path: str, content: StoreVersion, direct: bool, group: str | None) -
 def _facts(store: MasterStore) -> StoreFacts:
     manifest, layout, page_bytes = store.manifest, store.layout, store.page_bytes
     entries = [segment.entry for segment in store.segments]
-    filtered = [segment for segment in store.segments if segment.entry.role == "base"]
-    bases = [segment.entry for segment in filtered]  # means stay the same under updates
+    bases = [entry for entry in entries if entry.role == "base"]  # means stay the same under updates
     pages, rows = sum(entry.pages for entry in bases), sum(entry.rows for entry in bases)
-    if len(filtered) > 1:
-        filtered = []  # several bases have no filter in common
     return StoreFacts(
         rows=manifest.rows,
         keys=sum(entry.keys for entry in entries),
@@ -343,16 +259,10 @@ def _facts(store: MasterStore) -> StoreFacts:
         longest_request=LONGEST_REQUEST,
         row_bytes=pages * page_bytes / rows if rows else float(layout.head + 8),
         index_bytes=sum(segment.index_bytes for segment in store.segments),
-        filter_bytes=sum(one.sections["bloom"][1] for one in filtered if "bloom" in one.sections),
+        filter_bytes=store.segments[0].bytes_of("bloom") if len(bases) == 1 else 0,  # several have none in common
         unique=all(entry.largest_group <= 1 for entry in entries),
         direct=store.direct,
         device=devices.from_numbers(manifest.device, direct=store.direct),
         layout=layout,
         key_types=tuple(field.type for field in store.codec.fields),
     )
-
-
-def row_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
-    """The columns that are packed into rows: an exact key is its code already."""
-    hidden = codec.fields[0].name if codec.exact else None
-    return pa.schema([field for field in schema if field.name != hidden])

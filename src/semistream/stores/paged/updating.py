@@ -1,39 +1,58 @@
-"""Changing a store: deltas that override, and what changed between two versions.
+"""Changing a store: deltas that override, folding them, and what changed between two versions.
 
 A delta holds the complete new group of every code it lists, also for the codes that two keys share by a hash
 collision, so a reader never has to merge levels: the newest level that lists a code has all its rows.
+
+A lookup asks every delta, and every delta is an open file. So an update takes earlier deltas into its own segment once
+there are `MOST_DELTAS`: from the oldest that is not larger than all after it together. What stays apart is then larger
+than all that is newer, so the number of deltas grows with the logarithm of their bytes; and a row that is written again
+comes into a segment at least twice as large as before, so that happens to it a logarithmic number of times (the rule of
+log-structured merge trees). The version that folds lists the codes it changed itself in a section of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SchemaError
+from semistream.budget import parse_bytes
+from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.keys import Codes, same_key_type
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
-from semistream.stores.paged.building import Packer
-from semistream.stores.paged.folding import check_changeable, succeed, write_delta
-from semistream.stores.paged.manifest import Manifest, checked_properties
-from semistream.stores.paged.segment import Segment
-from semistream.stores.paged.sorting import Block
-from semistream.stores.paged.store import MasterStore
+from semistream.stores.paged.building import Packer, open_and_publish
+from semistream.stores.paged.grouping import with_group
+from semistream.stores.paged.levels import among
+from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
+from semistream.stores.paged.publishing import check_newest
+from semistream.stores.paged.segment import DATA_AT, Segment, write_segment
+from semistream.stores.paged.sorting import Block, sort_blocks
 from semistream.stores.sources import open_source
 
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import MasterStore, Progress
 
-def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[str, str] | None) -> MasterStore:
-    """See `MasterStore.apply`."""
+MOST_DELTAS = 8
+_FOLD_MEMORY = "512MB"
+
+
+def apply(
+    store: MasterStore, upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
+) -> MasterStore:
+    """Upserts, deletions and properties as one new version: readers see all of it or nothing.
+
+    ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
+    are texts that are added to those there are; they stay with the store until they are given anew.
+    """
     properties = {**store.properties, **checked_properties(properties)}
     keys: list[list[pa.Array]] = []
     blocks: list[Block] = []
     names = []
     if upserts is not None:
         table = _rows_to_upsert(store, upserts)
-        packer = Packer(store.schema, store.codec)
+        packer = Packer(store.schema, store.key, store.codec.hash_bits)
         blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
         keys.append([table.column(name).combine_chunks() for name in store.key])
         names.append("upsert")
@@ -47,10 +66,15 @@ def apply(store: MasterStore, upserts: Any, deletes: Any, properties: Mapping[st
     parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
     changed = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
     if len(changed):
-        return _publish_delta(store, change, changed, keys, blocks, properties)
+        gone, kept = _existing(store, changed, keys)
+        blocks = [*blocks, *kept]
+        rows = store.rows - gone + sum(map(len, blocks))
+        segments = write_delta(store, changed, blocks)
+        manifest = store.manifest.next(change, rows=rows, segments=segments, properties=properties)
+        return open_and_publish(store.path, manifest, segments[-1:], store)
     if properties == store.manifest.properties:
         return store
-    return succeed(store, store.manifest.next("properties", properties=properties), [])
+    return open_and_publish(store.path, store.manifest.next("properties", properties=properties), [], store)
 
 
 def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
@@ -86,23 +110,6 @@ def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.
         )
 
 
-def _publish_delta(
-    store: MasterStore,
-    change: str,
-    changed: Codes,
-    keys: list[list[pa.Array]],
-    blocks: list[Block],
-    properties: dict[str, str],
-) -> MasterStore:
-    gone, kept = _existing(store, changed, keys)
-    blocks = [*blocks, *kept]
-    entry, below = write_delta(store, changed, blocks)
-    rows = store.rows - gone + sum(len(block) for block in blocks)
-    return succeed(
-        store, store.manifest.next(change, rows=rows, segments=(*below, entry), properties=properties), [entry]
-    )
-
-
 def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
     """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of
     them.
@@ -120,23 +127,132 @@ def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) ->
     return gone, kept
 
 
-def changed_between(path: Path, old: int, new: Manifest) -> Codes | None:
-    """Codes that may differ between version ``old`` and ``new``; None when everything may."""
+def changed_since(store: MasterStore, version: int) -> Codes | None:
+    """Codes that may differ between ``version`` and this one; None when everything may."""
     parts: list[Codes] = [np.empty(0, np.uint64)]
-    current = new
-    while current.version > old:
+    current = store.manifest
+    while current.version > version:
         if current.change == "build" or current.parent is None:
             return None
         try:
             if current.change in ("upsert", "delete", "apply"):
                 entry = current.segments[-1]
-                parts.append(Segment(path / entry.file, entry, current.page_bytes).touched())
-            parent = Manifest.read(path, current.parent)
+                parts.append(Segment(store.path / entry.file, entry, current.page_bytes).touched())
+            parent = Manifest.read(store.path, current.parent)
         except FileNotFoundError:  # vacuumed
             return None
         if current.descends_from(parent) is False:
             return None
         current = parent
-    if current.version != old:
-        return None
-    return np.unique(np.concatenate(parts))
+    return np.unique(np.concatenate(parts)) if current.version == version else None
+
+
+def check_changeable(store: MasterStore, change: str) -> None:
+    """Refuse to change what is not the newest version, or only a part of one."""
+    if store.group is not None:
+        raise StoreError(
+            f"{change} on the column group {store.group!r} of {store.path}; change the store itself, "
+            "MasterStore.open(path): its groups follow"
+        )
+    check_newest(store.manifest, store.path, change)
+
+
+def fold_from(sizes: Sequence[int], new: int = 0) -> int:
+    """The first of the deltas, oldest first, that an update of ``new`` bytes takes in; their number when none is.
+
+    >>> fold_from([100, 20, 9, 5, 4], 1), fold_from([100, 20, 4, 2], 1), fold_from([5, 4, 3], 9)
+    (2, 4, 0)
+    """
+    first, after = len(sizes), new
+    for number in reversed(range(len(sizes))):
+        if sizes[number] <= after:
+            first = number
+        after += sizes[number]
+    return first
+
+
+def write_delta(store: MasterStore, changed: Codes, blocks: list[Block]) -> tuple[SegmentEntry, ...]:
+    """The segments with these new rows: a new delta, which takes earlier ones in if need be, after those below it."""
+    deltas = [entry.bytes for entry in store.manifest.deltas]
+    rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
+    new = DATA_AT + -(-rows // store.page_bytes) * store.page_bytes + 8 * len(changed)
+    first = fold_from(deltas, new) if len(deltas) >= MOST_DELTAS else len(deltas)
+    return _fold(store, changed, blocks, first, _FOLD_MEMORY)
+
+
+def _fold(
+    store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str
+) -> tuple[SegmentEntry, ...]:
+    folded = store.delta_levels()[first:]
+
+    def rows() -> Iterator[Block]:
+        yield from blocks
+        for level in folded:
+            for codes, found in store.reader().page_rows(level.first_page, level.first_page + len(level.firsts)):
+                keep = ~among(codes, changed)
+                if keep.any():
+                    yield Block.of(codes[keep], copy_rows(store.layout, found[keep]))
+
+    entry = write_segment(
+        store.path,
+        store.layout,
+        store.page_bytes,
+        sort_blocks(rows(), parse_bytes(memory), store.path),
+        "delta",
+        changed=np.unique(np.concatenate([changed, *(level.changed for level in folded)])),
+        touched=changed if folded else None,
+    )
+    return (*store.manifest.bases, *store.manifest.deltas[:first], entry)
+
+
+def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
+    """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
+
+    The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
+    """
+    if at_most < 1:
+        raise ArgumentError(f"at_most={at_most}: at least one update must stay")
+    deltas = [entry.bytes for entry in store.manifest.deltas]
+    if len(deltas) <= at_most:
+        return store
+    check_changeable(store, "merge_deltas")
+    first = min(fold_from(deltas), at_most - 1)
+    segments = _fold(store, np.empty(0, np.uint64), [], first, memory)
+    return open_and_publish(store.path, store.manifest.next("merge", segments=segments), segments[-1:], store)
+
+
+def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
+    """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
+    if len(store.manifest.bases) == len(store.manifest.segments) == 1:
+        return store
+    check_changeable(store, "compact")
+
+    def blocks() -> Iterator[Block]:
+        seen = 0
+        for codes, rows in store.reader().rows():
+            seen += len(codes)
+            if len(codes):
+                yield Block.of(codes, copy_rows(store.layout, rows))
+            if progress is not None:
+                progress("compact", seen, store.rows)
+
+    ordered = sort_blocks(blocks(), parse_bytes(memory), store.path)
+    entry = write_segment(store.path, store.layout, store.page_bytes, ordered, filtered_rows=store.rows)
+    if entry.rows != store.rows:
+        (store.path / entry.file).unlink()
+        raise StoreError(
+            f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
+        )
+    return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
+
+
+def project(store: MasterStore, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
+    """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the same."""
+    check_changeable(store, "project")
+    return open_and_publish(store.path, with_group(store, name, columns), [], store, progress)
+
+
+def drop_group(store: MasterStore, name: str) -> MasterStore:
+    """Remove a column group. Versions that have it keep it."""
+    check_changeable(store, "project")
+    return open_and_publish(store.path, with_group(store, name, None), [], store)
