@@ -122,13 +122,13 @@ def test_the_example_of_ameshjoin(tmp_path: Path) -> None:
         settings=AmeshSettings(schedule=lambda step: steps.get(step, (1, 1))),
     )
     seen: list[tuple[int, list[int]]] = []
-    done = join._pages
+    done = join._scan
 
     def watched(count: int) -> Iterator[pa.RecordBatch]:
         yield from done(count)
-        seen.append((join.at, [join.pages_done - came for _, came in join.packets]))
+        seen.append((join.at, [join.chunks_done - came for _, came in join.packets]))
 
-    join._pages = watched
+    join._scan = watched
     assert sum(batch.num_rows for batch in join.join([stream])) == 3
     # After loop 1: s0 has met p0. After 2: s0 p0 p1, s1 p1. After 3: s0 and s1 are gone, s2 has met p2 and p0.
     assert seen[:3] == [(1, [1]), (2, [2, 1]), (1, [2])]
@@ -180,7 +180,7 @@ def test_a_pinned_part_smaller_than_a_partition(store: MasterStore, load: ZipfWo
         pass
     join.check()
     assert 0 < join._pinned_pages < join.partitions.pages
-    assert len(join._pinned[0]) > 0
+    assert len(join._pinned.codes) > 0
 
 
 def test_settings_are_checked(store: MasterStore, load: ZipfWorkload) -> None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from semistream.errors import AccountingError, InvariantError
 from semistream.joins import WholeJoin
 from semistream.joins.contract import Join
-from semistream.stats import Stats
+from semistream.joins.output import Output
 
 CAUGHT = (AssertionError, AccountingError, InvariantError)
 
@@ -23,9 +23,9 @@ class LosesDuplicates(WholeJoin):
     name = "loses duplicates"
 
     def _pairs(
-        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any, stats: Stats
+        self, stream: pa.RecordBatch, first: Any, last: Any, matched: Any, output: Output
     ) -> Iterator[pa.RecordBatch]:
-        for batch in super()._pairs(stream, some, first, count, matched, stats):
+        for batch in super()._pairs(stream, first, last, matched, output):
             rows = batch.column("row").to_numpy()
             kept = batch.take(pa.array(np.unique(rows, return_index=True)[1]))
             self.stats.rows_out -= batch.num_rows - kept.num_rows
@@ -49,13 +49,13 @@ class TrustsTheHash(WholeJoin):
     name = "trusts the hash"
 
     def _pairs(
-        self, stream: pa.RecordBatch, some: Any, first: Any, count: Any, matched: Any, stats: Stats
+        self, stream: pa.RecordBatch, first: Any, last: Any, matched: Any, output: Output
     ) -> Iterator[pa.RecordBatch]:
         codec = self.plan.codec
         codec_same = codec.same
         codec.same = lambda left, right: np.ones(len(left[0]), np.bool_)  # type: ignore[method-assign]
         try:
-            yield from super()._pairs(stream, some, first, count, matched, stats)
+            yield from super()._pairs(stream, first, last, matched, output)
         finally:
             codec.same = codec_same  # type: ignore[method-assign]
 
@@ -65,11 +65,11 @@ class DropsNaN(WholeJoin):
 
     name = "drops NaN"
 
-    def _join_piece(self, stream: pa.RecordBatch, stats: Stats) -> Iterator[pa.RecordBatch]:
+    def _join_piece(self, stream: pa.RecordBatch, output: Output) -> Iterator[pa.RecordBatch]:
         at = stream.schema.get_field_index("s1")
         column = stream.column(at)
         hidden = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        yield from super()._join_piece(stream.set_column(at, "s1", hidden), stats)
+        yield from super()._join_piece(stream.set_column(at, "s1", hidden), output)
 
 
 class MatchesNull(WholeJoin):
@@ -77,9 +77,9 @@ class MatchesNull(WholeJoin):
 
     name = "matches NULL"
 
-    def _join_piece(self, stream: pa.RecordBatch, stats: Stats) -> Iterator[pa.RecordBatch]:
+    def _join_piece(self, stream: pa.RecordBatch, output: Output) -> Iterator[pa.RecordBatch]:
         at = stream.schema.get_field_index("s0")
-        yield from super()._join_piece(stream.set_column(at, "s0", pc.fill_null(stream.column(at), "")), stats)
+        yield from super()._join_piece(stream.set_column(at, "s0", pc.fill_null(stream.column(at), "")), output)
 
 
 class Overruns(WholeJoin):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,16 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins.groups import product_of_groups
 from semistream.joins.matching import Indices
+from semistream.keys import Mask
 
 Pairs = Iterator[tuple[Indices, Indices]]
 _COMPARISONS = ("<", "<=", ">", ">=")
+_UNITS = {
+    "D": dt.timedelta(days=1),
+    "s": dt.timedelta(seconds=1),
+    "ms": dt.timedelta(milliseconds=1),
+    "us": dt.timedelta(microseconds=1),
+}
 _CELLS = 1 << 20  # comparisons made at a time
 
 
@@ -44,9 +51,10 @@ class Condition(ABC):
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
         """Raise if the columns are not there or cannot be compared."""
-        _check_column("stream", self.stream, stream)
         for name in self.master_columns:
-            _check_column("master", name, master)
+            for side, column, schema in (("stream", self.stream, stream), ("master", name, master)):
+                if column not in schema.names:
+                    raise ArgumentError(f"condition: the {side} has no column {column!r}; it has {schema.names}")
             self._check_types(stream.field(self.stream).type, master.field(name).type)
 
     def _check_types(self, ours: pa.DataType, theirs: pa.DataType) -> None:
@@ -71,9 +79,8 @@ class Inequality(Condition):
         choose("comparison", self.comparison, _COMPARISONS)
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
-        """See `Condition.pairs`."""
-        ours, theirs = _Values(stream, master[0].type), _Ordered(master[0], stream.type)
-        at = theirs.before(ours.values) if self.comparison in (">", "<=") else theirs.until(ours.values)
+        ours, theirs = _Known.of(stream, master[0].type), _Known.of(master[0], stream.type).ordered()
+        at = np.searchsorted(theirs.values, ours.values, "left" if self.comparison in (">", "<=") else "right")
         if self.comparison in (">", ">="):
             yield from _ranges(ours, theirs, np.zeros(len(at), np.int64), at, most)
         else:
@@ -95,11 +102,11 @@ class Band(Condition):
                 raise ArgumentError(f"{name}={value!r} must be a number or a timedelta")
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
-        """See `Condition.pairs`."""
-        ours, theirs = _Values(stream, master[0].type), _Ordered(master[0], stream.type)
+        ours, theirs = _Known.of(stream, master[0].type), _Known.of(master[0], stream.type).ordered()
         above, below = self._widths(master[0].type)
-        low, high = _moved(ours.values, -above), _moved(ours.values, below)
-        yield from _ranges(ours, theirs, theirs.before(low), theirs.until(high), most)
+        first = np.searchsorted(theirs.values, _moved(ours.values, -above), "left")
+        last = np.searchsorted(theirs.values, _moved(ours.values, below), "right")
+        yield from _ranges(ours, theirs, first, last, most)
 
     def _widths(self, kind: pa.DataType) -> tuple[Any, Any]:
         above = _width(self.above, kind)
@@ -122,22 +129,19 @@ class Between(Condition):
 
     @property
     def master_columns(self) -> tuple[str, ...]:
-        """See `Condition.master_columns`."""
         return (self.master, self.until)
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
-        """See `Condition.pairs`."""
-        kinds = [column.type for column in master]
-        ours = [_Values(stream, kind) for kind in kinds]
-        known = np.intersect1d(ours[0].places, ours[1].places)
-        low, high = (_Values(column, stream.type) for column in master)
+        # The same values of the stream are known, whatever they are compared with.
+        above, below = (_Known.of(stream, column.type) for column in master)
+        low, high = (_Known.of(column, stream.type) for column in master)
         theirs, at_low, at_high = np.intersect1d(low.places, high.places, return_indices=True)
-        values = [one.values[np.searchsorted(one.places, known)] for one in ours]
-        for some in _blocks(len(known), len(theirs), most):
-            inside = (values[0][some, None] >= low.values[at_low]) & (values[1][some, None] <= high.values[at_high])
-            left, right = np.nonzero(inside)
-            if len(left):
-                yield known[some][left], theirs[right]
+        lows, highs = low.values[at_low], high.values[at_high]
+
+        def inside(some: slice) -> Mask:
+            return (above.values[some, None] >= lows) & (below.values[some, None] <= highs)
+
+        yield from _all_with_all(above.places, theirs, most, inside)
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,6 @@ class Similar(Condition):
             raise ArgumentError(f"distance={self.distance!r} must be a whole number from 0 to 254")
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
-        """See `Condition.check`."""
         super().check(stream, master)
         _rapidfuzz()
 
@@ -161,62 +164,57 @@ class Similar(Condition):
                 raise SchemaError(f"{self}: a column is {kind}; similarity compares strings")
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
-        """See `Condition.pairs`."""
         process, levenshtein = _rapidfuzz()
         (ours, known), (theirs, there) = (_strings(column) for column in (stream, master[0]))
-        for some in _blocks(len(ours), len(theirs), most):
+
+        def near(some: slice) -> Mask:
             far = process.cdist(
                 ours[some], theirs, scorer=levenshtein.distance, score_cutoff=self.distance, dtype=np.uint8
             )
-            left, right = np.nonzero(far <= self.distance)
-            if len(left):
-                yield known[some][left], there[right]
+            return np.asarray(far <= self.distance)
+
+        yield from _all_with_all(known, there, most, near)
 
 
 # -- values that can be ordered --------------------------------------------------------------------------------------
 
 
-class _Values:
+class _Known(NamedTuple):
     """The known values of a column as numbers, with their places."""
 
-    def __init__(self, column: pa.Array, other: pa.DataType) -> None:
+    values: npt.NDArray[Any]
+    places: Indices
+
+    @staticmethod
+    def of(column: pa.Array, other: pa.DataType) -> _Known:
+        """As they compare with a column of the other type."""
         kind = _common(column.type, other)
-        values = _numbers(column).cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
-        known = column.is_valid().to_numpy(zero_copy_only=False)
-        if pa.types.is_floating(kind):
-            known = known & ~np.isnan(values)
-        self.places = np.flatnonzero(known)
-        self.values = values[self.places]
+        if pa.types.is_temporal(column.type):
+            column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        values = column.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False) & ~np.isnan(values))
+        return _Known(values[places], places)
 
-
-class _Ordered(_Values):
-    """The same, in ascending order."""
-
-    def __init__(self, column: pa.Array, other: pa.DataType) -> None:
-        super().__init__(column, other)
+    def ordered(self) -> _Known:
+        """In ascending order."""
         order = np.argsort(self.values, kind="stable")
-        self.places, self.values = self.places[order], self.values[order]
-
-    def before(self, values: npt.NDArray[Any]) -> Indices:
-        """How many are smaller."""
-        return np.searchsorted(self.values, values, "left")
-
-    def until(self, values: npt.NDArray[Any]) -> Indices:
-        """How many are smaller or equal."""
-        return np.searchsorted(self.values, values, "right")
+        return _Known(self.values[order], self.places[order])
 
 
-def _ranges(ours: _Values, theirs: _Ordered, first: Indices, last: Indices, most: int) -> Pairs:
+def _ranges(ours: _Known, theirs: _Known, first: Indices, last: Indices, most: int) -> Pairs:
     everyone = np.arange(len(first))
     for left, right in product_of_groups(everyone, everyone + 1, first, np.maximum(first, last), most):
         yield ours.places[left], theirs.places[right]
 
 
-def _blocks(ours: int, theirs: int, most: int) -> Iterator[slice]:
-    """Portions of ours whose comparisons with all of theirs, and pairs, stay few."""
-    step = max(1, min(_CELLS, max(most, 1)) // max(1, theirs))
-    for start in range(0, ours if theirs else 0, step):
-        yield slice(start, start + step)
+def _all_with_all(ours: Indices, theirs: Indices, most: int, compare: Callable[[slice], Mask]) -> Pairs:
+    """Pairs of places, by comparing a few of ours at a time with all of theirs."""
+    step = max(1, min(_CELLS, max(most, 1)) // max(1, len(theirs)))
+    for start in range(0, len(ours) if len(theirs) else 0, step):
+        some = slice(start, start + step)
+        left, right = np.nonzero(compare(some))
+        if len(left):
+            yield ours[some][left], theirs[right]
 
 
 def _common(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
@@ -233,30 +231,16 @@ def _common(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
     return pa.int64() if types.is_temporal(ours) and ours == theirs else None
 
 
-def _numbers(column: pa.Array) -> pa.Array:
-    if not pa.types.is_temporal(column.type):
-        return column
-    return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-
-
 def _width(value: Any, kind: pa.DataType) -> Any:
     """A band's width in the numbers of a column."""
-    types = pa.types
     if isinstance(value, dt.timedelta):
-        if types.is_date32(kind):
-            unit = dt.timedelta(days=1)
-        elif types.is_date64(kind):
-            unit = dt.timedelta(milliseconds=1)
-        elif types.is_temporal(kind):
-            if kind.unit == "ns":
-                return (value // dt.timedelta(microseconds=1)) * 1000
-            unit = {"s": dt.timedelta(seconds=1), "ms": dt.timedelta(milliseconds=1)}.get(
-                kind.unit, dt.timedelta(microseconds=1)
-            )
-        else:
+        if not pa.types.is_temporal(kind):
             raise ArgumentError(f"a band of {value} does not suit a column of type {kind}; give a number")
-        value = value / unit
-    if types.is_floating(kind):
+        unit = "D" if pa.types.is_date32(kind) else getattr(kind, "unit", "ms")  # date64 counts milliseconds
+        if unit == "ns":
+            return (value // _UNITS["us"]) * 1000
+        value = value / _UNITS[unit]
+    if pa.types.is_floating(kind):
         return float(value)
     if float(value) != int(value):
         raise ArgumentError(
@@ -285,8 +269,3 @@ def _rapidfuzz() -> tuple[Any, Any]:
     except ImportError as error:
         raise ArgumentError("Similar needs the package rapidfuzz: pip install 'semistream[similarity]'") from error
     return process, Levenshtein
-
-
-def _check_column(side: str, name: str, schema: pa.Schema) -> None:
-    if name not in schema.names:
-        raise ArgumentError(f"condition: the {side} has no column {name!r}; it has {schema.names}")

@@ -32,12 +32,9 @@ class JoinSettings:
     """What can be set of a join; each that has settings extends it."""
 
     @classmethod
-    def of(cls, settings: JoinSettings | None) -> Self:
-        """The settings that were given, or the defaults."""
-        if settings is None:
-            return cls()
-        if not isinstance(settings, cls):
-            raise ArgumentError(f"settings={settings!r} are not a {cls.__name__}")
+    def of(cls, settings: JoinSettings) -> Self:
+        """Those of a scenario, of which `Join.settings_of` has made sure that they are of this type."""
+        assert isinstance(settings, cls)
         return settings
 
 
@@ -53,21 +50,27 @@ class Join(ABC):
     name: ClassVar[str]
     idea: ClassVar[str]
     settings_type: ClassVar[type[JoinSettings] | None] = None
+    settings: JoinSettings
     needs: ClassVar[frozenset[Ability]] = frozenset()  # of the store
     takes_conditions: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
 
     def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        chosen = self.settings_of(settings)
+        self.settings = self.settings_of(settings)
         check_abilities(f"algorithm={self.name!r}", self.needs, store)
         self.store = store
         self.facts = store.facts
         self.plan = plan
         self.budget = budget
-        self.scenario = Scenario(store.facts, plan, budget.total, settings=chosen)
+        self.scenario = Scenario(store.facts, plan, budget.total, settings=self.settings)
         self.unmatched_sample: list[object] = []  # a few keys that found no match, for messages
         self.stats = Stats(master_version=store.version)
         self.front: Front | None = None
+        self._set_up()
+        self.stats.peak_bytes = budget.peak
+
+    def _set_up(self) -> None:  # noqa: B027 - `WholeJoin` and `SweepJoin` do it as they are made
+        """Take the parts of the budget, and make what the algorithm works with."""
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Join a stream: pulls batches when it wants them, and has given out everything when they end.
@@ -160,6 +163,7 @@ class Scenario:
     memory_bytes: int
     profile: Profile = field(default_factory=Profile)
     settings: JoinSettings = field(default_factory=JoinSettings)
+    part: float = 1.0  # of R's keys and pages, where several nodes share them
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from semistream.joins.contract import Prediction, Profile
-from semistream.joins.popularity import Floats, Popularity
+from semistream.joins.contract import Profile
+from semistream.joins.popularity import Floats, Popularity, reached
 from semistream.stores.contract import StoreFacts
 from semistream.stores.device import Device
 
@@ -64,13 +64,8 @@ def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
     def waiting(span: float) -> float:
         return float((p / (1 + p * span) * (span + p * span * span / 2)).sum())
 
-    low, high = 0.0, 1.0
-    while waiting(high) < slots:
-        low, high = high, 2 * high
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if waiting(middle) < slots else (low, middle)
-    return max(1.0, 1 / float((p / (1 + p * low)).sum())), low
+    span = reached(slots, waiting)
+    return max(1.0, 1 / float((p / (1 + p * span)).sum())), span
 
 
 def behind_cache(slots: float, cached: float, master: Master) -> tuple[float, float, float]:
@@ -121,14 +116,6 @@ def swept(keys: float, master: Master, gap_pages: int) -> Swept:
     """What so many different keys need together; a page and a request at least."""
     read = Swept.of(keys, master.pages, gap_pages, master.request_pages)
     return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
-
-
-def prediction(hits: float, misses: float, master: Master, parts: dict[str, int], piece_rows: int) -> Prediction:
-    """Counts of a join that reads a partition for ``misses`` tuples."""
-    requests = max(1, math.ceil(master.partition_pages / master.request_pages))
-    tuples = misses / max(1e-9, 1 - hits) / requests
-    words = f"{tuples:,.0f} tuples a read on a Zipf stream of {master.profile.skew:g}"
-    return Prediction(hits, tuples, master.partition_pages / requests, parts, words, piece_rows=piece_rows)
 
 
 def settled(step: Callable[[float], float], start: float) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.keys import Codes, Mask
-from semistream.rows import Addresses
+from semistream.rows import Addresses, PackedRows
 
 Value = TypeVar("Value", np.int64, np.uint64)
 
@@ -47,22 +48,55 @@ class Waiting:
         if len(index) == 0:
             return
         groups, first, last = groups_of(index) if grouped is None else grouped
-        if output.sure and not output.wants_rows:
-            self._mark(groups)
-            return
         left_from, left_to = self.starts[groups], self.starts[groups + 1]
+        if output.sure and not output.wants_rows:
+            self.matched[self.order[members(left_from, left_to - left_from)]] = True
+            return
         for left, right in product_of_groups(left_from, left_to, first, last, output.most_rows):
-            stream_rows = self.order[left]
-            if not output.sure:
-                same = output.matching(self.stream, stream_rows, rows[right], self.matched[stream_rows])
-                stream_rows, right = stream_rows[same], right[same]
-            self.matched[stream_rows] = True
-            if output.wants_rows and len(right):
-                yield output.pairs(self.stream, stream_rows, self.codes[index[right]], rows[right])
+            codes, stream_rows = self.codes[index[right]], self.order[left]
+            yield from output.matches(self.stream, stream_rows, codes, rows[right], self.matched)
 
-    def _mark(self, groups: Indices) -> None:
-        sizes = self.starts[groups + 1] - self.starts[groups]
-        self.matched[self.order[members(self.starts[groups], sizes)]] = True
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows of the master by key: those of codes[i], which ascend, are rows[first[i]:last[i]]."""
+
+    codes: Codes
+    first: Indices
+    last: Indices
+    rows: Addresses
+    packed: Sequence[PackedRows] = ()  # what the addresses point into, where it must be kept
+
+    @staticmethod
+    def of(codes: Codes, rows: Addresses, packed: Sequence[PackedRows] = ()) -> Groups:
+        """Rows in order of their codes."""
+        return Groups(*groups_of(codes), rows, packed)
+
+    @staticmethod
+    def of_pieces(codes: Sequence[Codes], packed: Sequence[PackedRows]) -> Groups:
+        """Pieces of rows that were copied, in any order of their codes."""
+        if not packed:
+            return Groups.of(np.empty(0, np.uint64), np.empty(0, np.int64))
+        whole = np.concatenate(codes)
+        order = np.argsort(whole, kind="stable")
+        return Groups.of(whole[order], np.concatenate([piece.addresses for piece in packed])[order], packed)
+
+    def __getitem__(self, some: Indices | Mask) -> Groups:
+        return Groups(self.codes[some], self.first[some], self.last[some], self.rows, self.packed)
+
+    @property
+    def sizes(self) -> Indices:
+        """How many rows each key has."""
+        return self.last - self.first
+
+    def find(self, codes: Codes) -> tuple[Indices, Indices]:
+        """Where the rows of each code begin and end: nowhere, if it is not among these."""
+        first, last = np.zeros(len(codes), np.int64), np.zeros(len(codes), np.int64)
+        if len(self.codes):
+            at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+            found = np.flatnonzero(self.codes[at] == codes)
+            first[found], last[found] = self.first[at[found]], self.last[at[found]]
+        return first, last
 
 
 def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:

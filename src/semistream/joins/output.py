@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import InvariantError
 from semistream.joins.matching import Indices, matching
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
 from semistream.rows import Addresses, RowLayout
 from semistream.stats import Stats
@@ -59,46 +58,55 @@ class Output:
     def bounded_pairs(
         self, stream: pa.RecordBatch, left: Indices, codes: Codes, rows: Addresses
     ) -> Iterator[pa.RecordBatch]:
-        """As `pairs`, in pieces; ``codes`` are those of all stream rows."""
+        """As `pairs`, in pieces."""
         for start in range(0, len(left), self.most_rows):
-            some = left[start : start + self.most_rows]
-            yield self.pairs(stream, some, codes[some], rows[start : start + self.most_rows])
+            some = slice(start, start + self.most_rows)
+            yield self.pairs(stream, left[some], codes[some], rows[some])
+
+    def matches(
+        self, stream: pa.RecordBatch, left: Indices, codes: Codes, rows: Addresses, matched: Mask
+    ) -> Iterator[pa.RecordBatch]:
+        """Of pairs with equal codes, mark the stream rows of matches in ``matched``; give out what ``how`` wants."""
+        if not self.sure:
+            same = self.matching(stream, left, rows, matched[left])
+            left, codes, rows = left[same], codes[same], rows[same]
+        matched[left] = True
+        if self.wants_rows:
+            yield from self.bounded_pairs(stream, left, codes, rows)
 
     def _decode(self, codes: Codes, rows: Addresses) -> pa.Array:
         keys = self.plan.codec.decode(codes)
         absent = rows == 0
         return pa.compute.if_else(pa.array(~absent), keys, pa.scalar(None, keys.type)) if absent.any() else keys
 
-    def matching(
-        self, stream: pa.RecordBatch, left: Indices, rows: Addresses, before: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.bool_]:
+    def matching(self, stream: pa.RecordBatch, left: Indices, rows: Addresses, before: Mask) -> Mask:
         """Which pairs with equal codes are matches that count (see `matching`); only asked when not ``sure``."""
-        layout = self.layout
-        return matching(
-            self.plan, stream, left, before, lambda name: layout.unpack(rows, layout.schema.get_field_index(name))
-        )
+        at = self.layout.schema.get_field_index
+        return matching(self.plan, stream, left, before, lambda name: self.layout.unpack(rows, at(name)))
 
-    def settled(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    def settled(self, stream: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
         """All of these stream rows are decided now: count them, and give out what ``how`` wants beside the pairs."""
         self.count(stream, matched)
         yield from self.rest(stream, matched)
 
-    def all_left(self, matched: npt.NDArray[np.bool_]) -> bool:
+    def all_left(self, matched: Mask) -> bool:
         """Have all of these stream rows left with their matches? Then they are counted, and need not be settled."""
         if not self.wants_rows or not matched.all():
             return False
         self.stats.matched += len(matched)
         return True
 
-    def count(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> None:
+    def count(self, stream: pa.RecordBatch, matched: Mask) -> None:
         """All of these stream rows are decided now."""
         hits = int(matched.sum())
         self.stats.matched += hits
         self.stats.unmatched += len(matched) - hits
-        if hits < len(matched) and len(self.unmatched_sample) < 5:
-            self._remember(stream, np.flatnonzero(~matched)[:5])
+        if hits < len(matched) and (more := 5 - len(self.unmatched_sample)) > 0:
+            left = pa.array(np.flatnonzero(~matched)[:more])
+            keys = [stream.column(name).take(left).to_pylist() for name in self.plan.matching_columns]
+            self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
 
-    def rest(self, stream: pa.RecordBatch, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    def rest(self, stream: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
         """What ``how`` wants beside the pairs."""
         how = self.plan.how
         if how == "inner":
@@ -115,7 +123,7 @@ class Output:
             added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
         return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=self.plan.output)
 
-    def _filled(self, name: str, column: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
+    def _filled(self, name: str, column: pa.Array, absent: Mask) -> pa.Array:
         value = self.plan.defaults.get(name)
         if value is None:
             return column
@@ -126,13 +134,8 @@ class Output:
         value = self.plan.defaults.get(name)
         return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
-    def _remember(self, stream: pa.RecordBatch, left: Indices) -> None:
-        keys = [stream.column(name).take(pa.array(left)).to_pylist() for name in self.plan.matching_columns]
-        values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-        self.unmatched_sample.extend(values[: 5 - len(self.unmatched_sample)])
 
-
-def status_column(matched: npt.NDArray[np.bool_]) -> pa.Array:
+def status_column(matched: Mask) -> pa.Array:
     """The status column of rows with and without a match."""
     if matched.all():
         return pa.repeat(pa.scalar(MATCHED), len(matched))
@@ -143,9 +146,5 @@ def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator
     """A batch in slices of at most ``most_rows``, in the plan's schema."""
     if not batch.schema.equals(schema):
         batch = batch.cast(schema)
-    if batch.num_rows <= most_rows:
-        if batch.num_rows:
-            yield batch
-        return
     for start in range(0, batch.num_rows, most_rows):
         yield batch.slice(start, most_rows)

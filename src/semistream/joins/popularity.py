@@ -10,12 +10,15 @@ thousand numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 _SINGLE = 4096  # ranks that are a class of their own
 _GROWTH = 1.01
+_ROUNDS = 60  # of halving an interval
 _PLACED = 200_000  # keys that are placed on partitions one by one; the others spread evenly
 
 
@@ -35,20 +38,21 @@ class Popularity:
 
     def head(self, first: float) -> float:
         """Share of the stream that falls on its ``first`` most popular keys."""
-        before = np.cumsum(self.count) - self.count
-        taken = np.clip(first - before, 0, self.count)
-        return float(min(1.0, (taken * self.share).sum()))
+        return float(min(1.0, (self._among(first) * self.share).sum()))
 
     def without(self, first: float) -> Popularity:
         """The keys after the ``first`` ones, as a stream of their own."""
         rest = object.__new__(Popularity)
-        before = np.cumsum(self.count) - self.count
-        left = self.count - np.clip(first - before, 0, self.count)
+        left = self.count - self._among(first)
         kept = np.flatnonzero(left > 0) if (left > 0).any() else np.array([len(left) - 1])
         rest.keys, rest.skew = int(max(1, left.sum())), self.skew
         rest.count, rest.share = np.maximum(left[kept], 1e-9), self.share[kept]
         rest.share = rest.share / (rest.share * rest.count).sum()
         return rest
+
+    def _among(self, first: float) -> Floats:
+        """How many keys of each class are among the ``first`` ones."""
+        return np.clip(first - (np.cumsum(self.count) - self.count), 0, self.count)
 
     def above(self, share: float) -> float:
         """How many keys have more than a share of the stream."""
@@ -62,13 +66,8 @@ class Popularity:
         """Hit ratio of an LRU cache of so many keys (Che's approximation)."""
         if cached >= self.keys:
             return 1.0
-        low, high = 0.0, 1.0
-        while self.distinct(high) < cached:
-            high *= 2
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.distinct(middle) < cached else (low, middle)
-        return float((self.count * self.share * -np.expm1(-low * self.share)).sum())
+        span = reached(cached, self.distinct)
+        return float((self.count * self.share * -np.expm1(-span * self.share)).sum())
 
     def partitions(self, number: int, *, ranked: bool) -> Floats:
         """Shares of the stream that fall on each partition of R: keys in order of popularity, or shuffled."""
@@ -85,6 +84,17 @@ class Popularity:
         result: Floats = np.bincount(at, one_by_one, number).astype(np.float64)
         result += float((self.count[placed:] * self.share[placed:]).sum()) / number
         return result
+
+
+def reached(value: float, rising: Callable[[float], float]) -> float:
+    """Where a function that rises from zero reaches a value."""
+    low, high = 0.0, 1.0
+    while rising(high) < value:
+        low, high = high, 2 * high
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return low
 
 
 def _power_sums(first: Floats, last: Floats, skew: float) -> Floats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,9 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
+from semistream.joins.groups import product_of_groups
 from semistream.joins.matching import Indices, matching
-from semistream.joins.output import MOST_ROWS, pieces, status_column
+from semistream.joins.output import MOST_ROWS, Output, pieces, status_column
 from semistream.joins.threads import piece_rows, side_by_side
 from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
@@ -98,81 +100,48 @@ class WholeJoin(Join):
                 stats.move_to(self.stats)
 
     def _join_pieces(self, cut: Iterator[pa.RecordBatch], stats: Stats) -> Iterator[pa.RecordBatch]:
+        output = Output(self.plan, self.facts.layout, stats)
+        output.unmatched_sample = self.unmatched_sample
         for piece in cut:
-            yield from self._join_piece(piece, stats)
+            yield from self._join_piece(piece, output)
 
-    def _join_piece(self, stream: pa.RecordBatch, stats: Stats) -> Iterator[pa.RecordBatch]:
-        plan = self.plan
-        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+    def _join_piece(self, stream: pa.RecordBatch, output: Output) -> Iterator[pa.RecordBatch]:
+        codes, valid = self.plan.codec.encode([stream.column(name) for name in self.plan.stream_keys])
         # In order of their codes, searches of neighbours meet in the processor's cache.
         order = np.argsort(codes)
         first, last = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         first[order] = np.searchsorted(self.codes, codes[order], "left")
         last[order] = np.searchsorted(self.codes, codes[order], "right")
-        count = np.where(valid, last - first, 0)
-        stats.rows_in += stream.num_rows
-        stats.hits += stream.num_rows
+        last[~valid] = first[~valid]
+        output.stats.rows_in += stream.num_rows
+        output.stats.hits += stream.num_rows
         matched = np.zeros(stream.num_rows, np.bool_)
-        ends = np.cumsum(count)
-        start = 0
-        while start < stream.num_rows:  # a bounded number of pairs at a time, at least one stream row
-            base = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, base + MOST_ROWS, "right")))
-            yield from self._pairs(stream, np.arange(start, end), first, count, matched, stats)
-            start = end
-        stats.matched += int(matched.sum())
-        stats.unmatched += int((~matched).sum())
-        if len(self.unmatched_sample) < 5 and not matched.all():
-            missing = pa.array(np.flatnonzero(~matched)[: 5 - len(self.unmatched_sample)])
-            keys = [stream.column(name).take(missing).to_pylist() for name in plan.matching_columns]
-            self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
-        yield from self._without_match(stream, matched, stats)
+        yield from self._pairs(stream, first, last, matched, output)
+        yield from output.settled(stream, matched)
 
     def _pairs(
-        self, stream: pa.RecordBatch, some: Indices, first: Indices, count: Indices, matched: Mask, stats: Stats
+        self, stream: pa.RecordBatch, first: Indices, last: Indices, matched: Mask, output: Output
     ) -> Iterator[pa.RecordBatch]:
-        left = np.repeat(some, count[some])
-        within = np.arange(len(left)) - np.repeat(np.cumsum(count[some]) - count[some], count[some])
-        right = first[left] + within
-        plan = self.plan
-        if (plan.compares or plan.multiple != "all") and len(left):
-            same = matching(plan, stream, left, matched[left], lambda name: self._taken(name, right))
-            left, right = left[same], right[same]
-        matched[left] = True
-        if plan.how not in ("left", "inner"):
-            return
-        for start in range(0, len(left), MOST_ROWS):  # one stream row may have more matches than a batch holds
-            part = slice(start, start + MOST_ROWS)
-            taken = [column.take(pa.array(left[part])) for column in stream.columns]
-            added = [self._taken(name, right[part]) for name in plan.columns]
-            if plan.status is not None:
-                added.append(status_column(np.ones(len(left[part]), np.bool_)))
-            stats.rows_out += len(left[part])
-            yield pa.RecordBatch.from_arrays([*taken, *added], schema=plan.output)
+        """Every stream row beside the rows [first, last) of the table, a bounded number of pairs at a time."""
+        plan, everyone = self.plan, np.arange(stream.num_rows)
+        for left, right in product_of_groups(everyone, everyone + 1, first, last, MOST_ROWS):
+            if plan.compares or plan.multiple != "all":
+                same = matching(plan, stream, left, matched[left], partial(self._taken, right))
+                left, right = left[same], right[same]
+            matched[left] = True
+            if output.wants_rows and len(left):
+                added = [self._taken(right, name) for name in plan.columns]
+                if plan.status is not None:
+                    added.append(status_column(np.ones(len(left), np.bool_)))
+                output.stats.rows_out += len(left)
+                beside = stream.take(pa.array(left)).columns
+                yield pa.RecordBatch.from_arrays([*beside, *added], schema=plan.output)
 
-    def _taken(self, name: str, rows: Indices) -> pa.Array:
+    def _taken(self, rows: Indices, name: str) -> pa.Array:
         return self.table.column(name).combine_chunks().take(pa.array(rows))
-
-    def _without_match(self, stream: pa.RecordBatch, matched: Mask, stats: Stats) -> Iterator[pa.RecordBatch]:
-        plan = self.plan
-        wanted = {"semi": matched, "anti": ~matched, "left": ~matched}.get(plan.how)
-        if wanted is None or not wanted.any():
-            return
-        rows = stream.filter(pa.array(wanted))
-        stats.rows_out += rows.num_rows
-        if plan.how == "left":
-            added = []
-            for name in plan.names:
-                kind = plan.output.field(name).type
-                added.append(pa.array([plan.defaults.get(name)] * rows.num_rows, kind))
-            if plan.status is not None:
-                added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
-            rows = pa.RecordBatch.from_arrays([*rows.columns, *added], schema=plan.output)
-        yield rows
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        """See `Join.least_bytes`."""
         target = Projection(facts.layout, plan.needed).target
         text = facts.text_bytes if not target.fixed else 0.0
         decoded = 8 * sum(plan.is_code(name) for name in plan.columns)
@@ -180,6 +149,5 @@ class WholeJoin(Join):
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
-        """See `Join.model`."""
         parts = {"table": cls.least_bytes(scenario.facts, scenario.plan)}
         return Prediction(1.0, math.inf, 1.0, parts, "no reads after loading")

@@ -83,7 +83,7 @@ def _make(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSp
     kind = choose_algorithm(spec.algorithm, read, plan, budget.total).join
     settings, suited = spec.settings, kind.settings_type
     if spec.wait_seconds is not None and suited is not None and hasattr(suited, "wait_seconds"):
-        settings = replace(suited.of(settings), wait_seconds=spec.wait_seconds)  # type: ignore[call-arg] # it has it
+        settings = replace(kind.settings_of(settings), wait_seconds=spec.wait_seconds)  # type: ignore[call-arg] # it has it
     made = kind(read, plan, budget, settings)
     if shed is not None:
         assert isinstance(opened, MasterStore)

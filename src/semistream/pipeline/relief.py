@@ -25,9 +25,8 @@ from semistream.pipeline.decision import Decision
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.shedding import Shed
-from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import PastBatch, Share, share_of_batch
-from semistream.shedding.shedder import memory_of
+from semistream.shedding.shedder import Chooser, Matches, memory_of
 from semistream.spark.frames import quoted
 from semistream.spark.prepare import FrameFacts
 from semistream.spark.shedding import shared_counts

@@ -53,7 +53,7 @@ class TimedIntervals:
             most = min(rows, int(credit + _ROUNDING))
             if rows and (most or quiet or rows >= self._most_rows):
                 most = max(1, most)
-                yield from _pieces(_together(held), most, self._most_rows)
+                yield from share_of_blocks(held, most / rows, self._most_rows)
                 credit -= most
                 held, rows = [], 0
                 self._rows = self._rows * _FADING + most
@@ -61,7 +61,7 @@ class TimedIntervals:
             if quiet:
                 yield batch, 0
         if rows:
-            yield from _pieces(_together(held), 1, self._most_rows)
+            yield from share_of_blocks(held, 1 / rows, self._most_rows)
 
     @property
     def rate(self) -> float | None:
@@ -110,17 +110,18 @@ def share_of_batch(
     return min(1.0, rate * available / rows) if rows and rate and seconds > 0 else unknown
 
 
+@dataclass
 class Share:
     """A share of all rows, given out block by block; at least one row of each, so that none goes unseen."""
 
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._seen = self._given = 0
+    share: float
+    _seen: int = 0
+    _given: int = 0
 
     def of(self, rows: int) -> int:
         """How many of the next ``rows`` rows may go on."""
         self._seen += rows
-        most = max(1, min(rows, int(self._share * self._seen + _ROUNDING) - self._given))
+        most = max(1, min(rows, int(self.share * self._seen + _ROUNDING) - self._given))
         self._given += most
         return most
 
@@ -150,19 +151,5 @@ def cut_blocks(batches: Iterable[pa.RecordBatch], block_rows: Callable[[], int])
         yield _together(held)
 
 
-def _pieces(interval: pa.RecordBatch, most: int, most_rows: int) -> Iterator[Interval]:
-    """A long interval in pieces, each with its part of the rows that may be kept, and at least one."""
-    rows = interval.num_rows
-    given = 0
-    for start in range(0, rows, most_rows):
-        piece = interval.slice(start, most_rows)
-        here = max(1, most * (start + piece.num_rows) // rows - given)
-        given += here
-        yield piece, here
-
-
 def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

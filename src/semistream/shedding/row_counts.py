@@ -10,12 +10,15 @@ and all others count as their mean; the filter is left out when it does not fit 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream.joins.groups import groups_of
+from semistream.joins.matching import Indices
 from semistream.keys import Codes
 from semistream.stores.contract import Reader, Store
 
@@ -31,12 +34,8 @@ class RowCounts:
     def __init__(self, store: Store, most_bytes: int, hold: Hold | None = None) -> None:
         """``hold`` may keep the counts elsewhere, for several processes; it calls what loads them when it has none."""
         self._store = store
-
-        def load() -> pa.Table:
-            return _load(store, most_bytes)
-
-        table = hold(load) if hold else load()
-        self._keep_alive = table
+        load = partial(_load, store, most_bytes)
+        self._table = table = hold(load) if hold else load()
         self.codes = _numbers(table, "codes", np.uint64)
         self.counts = _numbers(table, "counts", np.uint32)
         self.filter = _numbers(table, "filter", np.uint64)
@@ -60,19 +59,6 @@ class RowCounts:
             result[listed] = self.counts[at[listed]]
         return result
 
-    def output(
-        self, codes: Codes, valid: npt.NDArray[np.bool_], *, several: bool, leaves: bool
-    ) -> npt.NDArray[np.float64]:
-        """Rows of output that stream rows with these keys will give.
-
-        ``several``: all matches of a row are given, not one; ``leaves``: a row without a match gives none.
-        """
-        found = self.rows(codes)
-        found[~valid] = 0.0
-        if not several:
-            found = np.minimum(found, 1.0)
-        return found if leaves else np.maximum(found, 1.0)
-
 
 def _load(store: Store, most_bytes: int) -> pa.Table:
     codes, counts, rest = (np.empty(0, np.uint64), np.empty(0, np.uint32), 1.0)
@@ -88,7 +74,7 @@ def _load(store: Store, most_bytes: int) -> pa.Table:
 def _listed(store: Store, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float]:
     """The keys with more than one row, at most ``most`` of them, and the mean rows of all other keys."""
     codes: Codes = np.empty(0, np.uint64)
-    counts: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    counts: Indices = np.empty(0, np.int64)
     keys = 0
     for some_codes, some_counts in _groups(store.reader()):
         keys += len(some_codes)
@@ -104,27 +90,25 @@ def _listed(store: Store, most: int) -> tuple[Codes, npt.NDArray[np.uint32], flo
     return codes[order], np.minimum(counts[order], _LARGEST).astype(np.uint32), rest
 
 
-def _groups(reader: Reader) -> Iterator[tuple[Codes, npt.NDArray[np.int64]]]:
+def _groups(reader: Reader) -> Iterator[tuple[Codes, Indices]]:
     """Every code once, with its number of rows. A code's rows follow each other, possibly over two chunks."""
-    open_code: Codes = np.empty(0, np.uint64)
-    open_count = 0
-    for codes, _ in reader.rows():
-        if len(codes) == 0:
+    last_code: Codes = np.empty(0, np.uint64)  # which may go on in the next chunk
+    last_count: Indices = np.empty(0, np.int64)
+    for chunk, _ in reader.rows():
+        if len(chunk) == 0:
             continue
-        begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-        found = codes[begins]
-        counts = np.diff(np.append(begins, len(codes)))
-        if len(open_code) and found[0] == open_code[0]:
-            counts[0] += open_count
-        elif len(open_code):
-            yield open_code, np.array([open_count])
-        yield found[:-1], counts[:-1]
-        open_code, open_count = found[-1:], int(counts[-1])
-    if len(open_code):
-        yield open_code, np.array([open_count])
+        codes, first, last = groups_of(chunk)
+        counts = last - first
+        if len(last_code) and codes[0] == last_code[0]:
+            counts[0] += last_count[0]
+        else:
+            yield last_code, last_count
+        yield codes[:-1], counts[:-1]
+        last_code, last_count = codes[-1:], counts[-1:]
+    yield last_code, last_count
 
 
-def _largest(codes: Codes, counts: npt.NDArray[np.int64], most: int) -> tuple[Codes, npt.NDArray[np.int64]]:
+def _largest(codes: Codes, counts: Indices, most: int) -> tuple[Codes, Indices]:
     if len(codes) <= most:
         return codes, counts
     best = np.argpartition(counts, len(counts) - most)[len(counts) - most :]

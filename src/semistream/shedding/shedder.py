@@ -1,29 +1,77 @@
-"""The operator in front of a join: takes the rows that must wait out of the stream, and keeps them on disk."""
+"""The operator in front of a join: rows that must wait are chosen, taken out of the stream and kept on disk."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from semistream.keys import KeyCodec
 from semistream.lookup.bind import LookupPlan
-from semistream.shedding.choosing import Chooser, Matches
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
 from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.settings import Shed
-from semistream.shedding.strategy import Numbers
+from semistream.shedding.strategy import Kept, Numbers
 from semistream.stores import MasterStore
 
 ROW_BYTES = 48  # what choosing takes a row: its code, its count, its place in the order, and flags
 _SHARE = 8  # shedding takes at most one part in so many of the memory: half to choose, half for the counts
 _LEAST_ROWS = 1024
+
+
+Column = Callable[[str], pa.Array]  # of an interval, by name
+
+
+@dataclass(frozen=True)
+class Matches:
+    """f_R of one lookup: the rows of output that it makes of each row. Of a history these are the most it can give."""
+
+    codec: KeyCodec
+    on: dict[str, str]
+    counts: RowCounts
+    _: KW_ONLY
+    several: bool  # all matches of a row are given, not one
+    leaves: bool  # a row without a match gives none
+
+    def of(self, column: Column) -> Numbers:
+        """For every row of an interval."""
+        codes, valid = self.codec.encode([column(name) for name in self.codec.stream_columns(self.on)])
+        found = np.where(valid, self.counts.rows(codes), 0.0)
+        if not self.several:
+            found = np.minimum(found, 1.0)
+        return found if self.leaves else np.maximum(found, 1.0)
+
+
+class Chooser:
+    """Chooses interval after interval, for `join`, `enrich` and pipelines.
+
+    Chance is seeded by the stream (``seeds`` tell streams apart) and by the number of the interval, so the same
+    intervals give the same rows.
+    """
+
+    def __init__(self, shed: Shed, matches: Sequence[Matches], seeds: Sequence[int]) -> None:
+        self._strategy = shed.kind()
+        self._matches = matches
+        self._seeds = [shed.seed, *seeds]
+        self._number = 0
+
+    def keep(self, rows: int, most: int, column: Column) -> Kept:
+        """The rows of the next interval that may go on, ``most`` at most."""
+        chance = np.random.default_rng([*self._seeds, self._number])
+        self._number += 1
+        counts: Numbers | None = None
+        if self._strategy.needs_counts and rows > most:
+            counts = np.ones(rows)
+            for one in self._matches:
+                counts *= one.of(column)
+        return self._strategy.keep(rows, most, counts, chance)
 
 
 class Log(Protocol):
@@ -36,32 +84,31 @@ class Log(Protocol):
         """The stream has ended."""
 
 
+@dataclass
 class IntervalLog:
     """A file an interval, durable before the interval's rows are joined; numbered on from what is there."""
 
-    def __init__(self, root: Path, about: ShedPart) -> None:
-        self._root = root
-        self._about = about
-        self._next = 0
+    root: Path
+    about: ShedPart
+    _next: int = 0
 
     def add(self, rows: pa.RecordBatch, rows_in: int) -> None:
-        """See `Log.add`."""
         if rows.num_rows == 0:
             return
         while True:  # who makes the directory has the number
             try:
-                (self._root / f"batch={self._next}").mkdir(parents=True, mode=0o700)
+                (self.root / f"batch={self._next}").mkdir(parents=True, mode=0o700)
                 break
             except FileExistsError:
                 self._next += 1
-        writer = PartWriter(self._root, dataclasses.replace(self._about, batch=self._next), rows.schema)
+        writer = PartWriter(self.root, replace(self.about, batch=self._next), rows.schema)
         with contextlib.closing(writer):
             writer.add(rows, rows_in)
             writer.publish()
         self._next += 1
 
     def publish(self) -> None:
-        """See `Log.publish`."""
+        pass
 
 
 class Shedder:
@@ -96,14 +143,12 @@ class Shedder:
             if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
                 interval = interval.cast(self._stream)
             kept = self._chooser.keep(rows, most, interval.column)
+            others = np.ones(rows, np.bool_)
+            others[kept.rows] = False
+            self._log.add(interval.filter(pa.array(others)), rows)
+            self.count += rows - len(kept.rows)
             if len(kept.rows) < rows:
-                others = np.ones(rows, np.bool_)
-                others[kept.rows] = False
-                self._log.add(interval.filter(pa.array(others)), rows)
-                self.count += rows - len(kept.rows)
                 interval = interval.take(pa.array(kept.rows))
-            else:
-                self._log.add(interval.slice(0, 0), rows)
             if interval.num_rows:
                 yield self._weighted(interval, kept.weights)
         self._log.publish()
@@ -133,7 +178,7 @@ def describe(shed: Shed, plan: LookupPlan, store: MasterStore) -> ShedPart:
         strategy=shed.strategy,
         store=str(Path(store.path).resolve()),
         master_version=store.version,
-        spec=dataclasses.replace(plan.spec.alone(), columns=plan.columns),
+        spec=replace(plan.spec.alone(), columns=plan.columns),
         weight=shed.weight,
         store_id=store.manifest.store_id,
         digest=store.manifest.identity.digest,

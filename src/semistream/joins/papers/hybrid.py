@@ -12,8 +12,7 @@ short); a key without a match leaves with all its tuples; the queue has one node
 
 from __future__ import annotations
 
-from semistream.joins.contract import Scenario
-from semistream.joins.costs import Master, queue_reads
+from semistream.joins.costs import queue_reads
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Shares
 
@@ -25,7 +24,6 @@ class HybridJoin(QueueJoin):
     idea = "the oldest waiting key decides which partition is read"
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """HYBRIDJOIN's corrected model: w from the shares of the partitions."""
-        del scenario
-        return 0.0, queue_reads(shares.slots, master.partition_shares())[0]
+        return 0.0, queue_reads(shares.slots, shares.master.partition_shares())[0]

@@ -67,11 +67,7 @@ def emit_one(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reade
     """One tuple with all its matches, from the store, however many there are."""
     matched = np.zeros(1, np.bool_)
     for found, rows in reader.match(codes):
-        if not output.sure:
-            rows = rows[output.matching(stream, found, rows, np.repeat(matched, len(rows)))]
-        matched |= len(rows) > 0
-        if output.wants_rows:
-            yield from output.bounded_pairs(stream, np.zeros(len(rows), np.int64), codes, rows)
+        yield from output.matches(stream, found, codes[found], rows, matched)
     yield from output.settled(stream, matched)
 
 
@@ -88,10 +84,8 @@ class OrderedMeeting(Meeting):
         self._many = np.zeros(table.capacity, np.bool_)
         self._from_cells = output.of_layout(self._projection.target)
 
-    def paired(
-        self, block: pa.RecordBatch, left: Indices, slots: Slots, codes: Codes, rows: Addresses
-    ) -> Iterator[pa.RecordBatch]:
-        del block, left, codes
+    def paired(self, slots: Slots, codes: Codes, rows: Addresses) -> Iterator[pa.RecordBatch]:
+        del codes
         self.table.matched[slots] = True
         if not self.output.wants_rows:
             return
@@ -114,19 +108,15 @@ class OrderedMeeting(Meeting):
         self._count_waits(slots, iteration)
         for start in range(0, len(slots), self.output.most_rows):
             some = slots[start : start + self.output.most_rows]
-            stream, codes = self.table.take(some), self.table.codes_of(some)
+            stream, codes, cells = self.table.take(some), self.table.codes_of(some), self._addresses(some)
             done = 0
             for one in [*np.flatnonzero(self._many[some]).tolist(), len(some)]:
-                run = slice(done, one)
                 if one > done:
-                    first = np.arange(one - done)
-                    ends, cells = first + self._held[some[run]], self._addresses(some[run])
-                    yield from emit(
-                        self._from_cells, stream.slice(done, one - done), codes[run], first, ends, cells, sure=True
-                    )
+                    run, first = stream.slice(done, one - done), np.arange(done, one)
+                    last = first + self._held[some[first]]
+                    yield from emit(self._from_cells, run, codes[done:one], first, last, cells, sure=True)
                 if one < len(some):
-                    alone = stream.slice(one, 1), codes[one : one + 1]
-                    yield from emit_one(self.output, *alone, self._reader)
+                    yield from emit_one(self.output, stream.slice(one, 1), codes[one : one + 1], self._reader)
                 done = one + 1
         self._held[slots] = self._many[slots] = False
 

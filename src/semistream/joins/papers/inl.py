@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
-from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
+from semistream.joins.contract import Join, Prediction, Scenario
 from semistream.joins.output import Output, pieces
 from semistream.joins.window import row_charge
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
-from semistream.stores.contract import Store, StoreFacts
+from semistream.stores.contract import StoreFacts
 
 _PIECE = 4096
 _BUFFER = 2 << 20
@@ -32,9 +31,8 @@ class IndexNestedLoopJoin(Join):
     name = "inl"
     idea = "one indexed lookup a stream tuple"
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
-        facts = self.facts
+    def _set_up(self) -> None:
+        facts, plan, budget = self.facts, self.plan, self.budget
         self.projection = Projection(facts.layout, plan.needed)
         budget.require("index", facts.index_bytes)
         budget.require("buffer", 2 * facts.largest_page)  # pages, and rows copied from them
@@ -44,10 +42,9 @@ class IndexNestedLoopJoin(Join):
         budget.grant("piece", (self.piece_rows - 1) * per_row)
         extra = min(_BUFFER, budget.free) // 2 // facts.largest_page * facts.largest_page
         budget.grant("buffer", 2 * extra)
-        self.reader = store.reader(facts.largest_page + extra, reads_in_flight=1)
+        self.reader = self.store.reader(facts.largest_page + extra, reads_in_flight=1)
         self.output = Output(plan, self.projection.target, self.stats, self.piece_rows)
         self.unmatched_sample = self.output.unmatched_sample
-        self.stats.peak_bytes = budget.peak
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -63,26 +60,17 @@ class IndexNestedLoopJoin(Join):
         stats.misses += len(keyed)
         for found, rows in self.reader.match_each(codes[keyed]):
             packed = self.projection.apply(rows)
-            for start in range(0, len(rows), self.output.most_rows):
-                left = keyed[found[start : start + self.output.most_rows]]
-                right = packed.addresses[start : start + self.output.most_rows]
-                if not self.output.sure:
-                    same = self.output.matching(stream, left, right, matched[left])
-                    left, right = left[same], right[same]
-                matched[left] = True
-                if self.output.wants_rows and len(left):
-                    yield self.output.pairs(stream, left, codes[left], right)
+            left = keyed[found]
+            yield from self.output.matches(stream, left, codes[left], packed.addresses, matched)
         stats.count_reads(self.reader.counters)
         yield from self.output.settled(stream, matched)
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        """See `Join.least_bytes`."""
         per_row = row_charge(plan.stream) + int(facts.row_bytes)
         return int(facts.index_bytes + 2 * facts.largest_page + per_row)
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
-        """See `Join.model`."""
         parts = {"index": scenario.facts.index_bytes, "buffer": scenario.facts.largest_page}
         return Prediction(0.0, 1.0, 1.0, parts, "one read a tuple")

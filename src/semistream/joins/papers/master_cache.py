@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.groups import members
-from semistream.joins.matching import Indices
+from semistream.joins.groups import Groups, members
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.joins.sizes import cell_bytes, projected
@@ -43,10 +42,7 @@ class MasterCache(Multimap):
         self._output = output.of_layout(self.projection.target)
         self._chooser = np.random.default_rng(1)
 
-    @property
-    def rows(self) -> int:
-        """Rows held."""
-        return self.used
+    rows = Multimap.used  # held
 
     @property
     def used_bytes(self) -> int:
@@ -68,38 +64,34 @@ class MasterCache(Multimap):
         waiting[hit] = False
         found = entries[hit]
         np.add.at(self.hits, found, 1)
-        output, matched = self._output, np.ones(len(hit), np.bool_)
+        output, matched = self._output, np.ones(len(codes), np.bool_)
         if output.wants_rows or not output.sure:
-            of = np.repeat(np.arange(len(hit)), self.counts(found))
-            rows = self.addresses(self.slots_of(found))
-            if not output.sure:
-                same = output.matching(stream, hit[of], rows, np.zeros(len(of), np.bool_))
-                of, rows = of[same], rows[same]
-                matched[:] = False
-                matched[of] = True
-            if output.wants_rows:
-                yield from output.bounded_pairs(stream, hit[of], codes, rows)
-        if not output.all_left(matched):
-            yield from output.settled(stream.take(pa.array(hit)), matched)
+            of = np.repeat(hit, self.counts(found))
+            matched[hit] = False
+            yield from output.matches(stream, of, codes[of], self.addresses(self.slots_of(found)), matched)
+        if not output.all_left(matched[hit]):
+            yield from output.settled(stream.take(pa.array(hit)), matched[hit])
 
-    def is_new(self, codes: Codes, first: Indices, last: Indices, rows: Addresses) -> Mask:
+    def is_new(self, groups: Groups) -> Mask:
         """Which groups could be put: not here yet, and all their rows fit a cell."""
-        new = self.lookup(codes) < 0
+        new = self.lookup(groups.codes) < 0
         if not self.projection.target.fixed:
-            long = self.projection.lengths(np.ascontiguousarray(rows)) > self.cell
+            long = self.projection.lengths(np.ascontiguousarray(groups.rows)) > self.cell
             before = np.concatenate([[0], np.cumsum(long)])
-            new &= before[last] == before[first]
+            new &= before[groups.last] == before[groups.first]
         return new
 
-    def put(self, codes: Codes, first: Indices, last: Indices, rows: Addresses, now: int) -> None:
-        """Add whole groups, rows[first[i]:last[i]] of codes[i]; none of them may be here, all must fit."""
-        sizes = last - first
-        chosen = rows[members(first, sizes)]
-        slots = self.insert(np.repeat(codes, sizes))
-        self.projection.copy_to(chosen, self.addresses(slots))
-        entries = self.lookup(codes)
-        self.hits[entries] = 0
-        self.since[entries] = now
+    def put(self, groups: Groups, now: int) -> Groups:
+        """Add whole groups that are new, in this order and as far as there is room; returns those that were added."""
+        groups = groups[np.cumsum(groups.sizes) <= self.free]
+        if len(groups.codes):
+            chosen = groups.rows[members(groups.first, groups.sizes)]
+            slots = self.insert(np.repeat(groups.codes, groups.sizes))
+            self.projection.copy_to(chosen, self.addresses(slots))
+            entries = self.lookup(groups.codes)
+            self.hits[entries] = 0
+            self.since[entries] = now
+        return groups
 
     def least_frequent(self, count: int) -> Entries:
         """About the ``count`` entries with the fewest hits: the best of a sample eight times as large."""

@@ -7,29 +7,30 @@ closes the account of tuples that will meet nothing more.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.joins.groups import product_of_groups
+from semistream.joins.groups import Groups, product_of_groups
 from semistream.joins.matching import Indices
 from semistream.joins.output import Output
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.stream_table import StreamTable
-from semistream.keys import Codes
+from semistream.keys import Codes, Mask
 from semistream.rows import Addresses
 
 
+@dataclass
 class Waits:
     """How long tuples waited, in iterations and in seconds."""
 
-    def __init__(self) -> None:
-        self.tuples = 0
-        self.iterations = 0
-        self.longest = 0
-        self.seconds = 0.0
-        self.longest_seconds = 0.0
+    tuples: int = 0
+    iterations: int = 0
+    longest: int = 0
+    seconds: float = 0.0
+    longest_seconds: float = 0.0
 
     def add(self, iterations: Indices, seconds: npt.NDArray[np.float64]) -> None:
         """Some tuples leave after so many iterations and seconds each."""
@@ -54,10 +55,8 @@ class Meeting:
         self.output = output
         self.waits = Waits()
 
-    def meet(
-        self, entries: Entries, codes: Codes, first: Indices, last: Indices, rows: Addresses
-    ) -> Iterator[pa.RecordBatch]:
-        """Join the tuples of entries[i] with rows[first[i]:last[i]] of codes[i]; the tuples stay, marked as matched."""
+    def meet(self, entries: Entries, groups: Groups) -> Iterator[pa.RecordBatch]:
+        """Join the tuples of entries[i] with the rows of group i; the tuples stay, marked as matched."""
         table, output = self.table, self.output
         if len(entries) == 0:
             return
@@ -69,30 +68,23 @@ class Meeting:
             return
         counts = table.counts(entries)
         ends = np.cumsum(counts)
-        begins = ends - counts
-        for start in range(0, len(slots), output.most_rows):
-            end = min(len(slots), start + output.most_rows)
-            some = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
-            block = table.take(slots[start:end])
-            left_from = np.maximum(begins[some], start) - start
-            left_to = np.minimum(ends[some], end) - start
-            for left, right in product_of_groups(left_from, left_to, first[some], last[some], output.most_rows):
-                if keyless:
-                    same = self._has_key(slots[start + left])
-                    left, right = left[same], right[same]
-                if not output.sure:
-                    same = output.matching(block, left, rows[right], table.matched[slots[start + left]])
-                    left, right = left[same], right[same]
-                of = np.searchsorted(last, right, "right")  # the group that a row belongs to
-                yield from self.paired(block, left, slots[start + left], codes[of], rows[right])
+        for left, right in product_of_groups(ends - counts, ends, groups.first, groups.last, output.most_rows):
+            if keyless:
+                same = self._has_key(slots[left])
+                left, right = left[same], right[same]
+            if not output.sure:
+                tuples, at = np.unique(left, return_inverse=True)
+                stream, before = table.take(slots[tuples]), table.matched[slots[left]]
+                same = output.matching(stream, at, groups.rows[right], before)
+                left, right = left[same], right[same]
+            of = np.searchsorted(groups.last, right, "right")  # the group that a row belongs to
+            yield from self.paired(slots[left], groups.codes[of], groups.rows[right])
 
-    def paired(
-        self, block: pa.RecordBatch, left: Indices, slots: Slots, codes: Codes, rows: Addresses
-    ) -> Iterator[pa.RecordBatch]:
-        """block[left[i]], which waits in slots[i], has found rows[i]."""
+    def paired(self, slots: Slots, codes: Codes, rows: Addresses) -> Iterator[pa.RecordBatch]:
+        """The tuples that wait in slots[i] have found rows[i] of codes[i]."""
         self.table.matched[slots] = True
-        if self.output.wants_rows and len(left):
-            yield self.output.pairs(block, left, codes, rows)
+        if self.output.wants_rows and len(slots):
+            yield self.output.pairs(self.table.take(slots), None, codes, rows)
 
     def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
         """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
@@ -104,7 +96,7 @@ class Meeting:
             if not self.output.all_left(matched):
                 yield from self.output.settled(self.table.take(some), matched)
 
-    def _has_key(self, slots: Slots) -> npt.NDArray[np.bool_]:
+    def _has_key(self, slots: Slots) -> Mask:
         names = self.output.plan.stream_keys
         return np.logical_and.reduce([self.table.has_value(slots, name) for name in names])
 

@@ -22,20 +22,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from semistream.budget import Budget
 from semistream.errors import InvariantError, choose
 from semistream.joins.contract import JoinSettings, Prediction, Scenario
-from semistream.joins.costs import Master, behind_cache, prediction, settled
-from semistream.joins.matching import Indices
+from semistream.joins.costs import behind_cache, settled
+from semistream.joins.groups import Groups
 from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.multimap import Entries
-from semistream.joins.papers.stream_table import slot_bytes
 from semistream.joins.papers.waiting_join import Shares
-from semistream.keys import Codes
-from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses
-from semistream.stores.contract import Store
 
 _RULES = ("corrected", "printed")
 _MOST_CACHED = 0.25  # of what buffers leave, for H_R
@@ -54,6 +47,11 @@ class MoijSettings(JoinSettings):
         choose("eviction", self.eviction, _RULES)
         choose("inequality", self.inequality, _RULES)
 
+    @property
+    def factor(self) -> int:
+        """How much more memory the waiting tuples of a key must take than its rows."""
+        return 2 if self.inequality == "corrected" else 1
+
 
 class MemoryOptimisedIndexJoin(CacheJoin):
     """A key is cached when that saves memory; see the module."""
@@ -61,12 +59,11 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     name = "moij"
     idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
     settings_type = MoijSettings
+    settings: MoijSettings
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
-        self.settings = MoijSettings.of(settings)
-        self.row_cost, self.slot_cost = row_cost(store.facts, plan), slot_bytes(plan.stream)
-        self.factor = 2 if self.settings.inequality == "corrected" else 1
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.factor = self.settings.factor
         self.charged = 0  # bytes
         self.evictions = 0
         self._charge = np.zeros(self.cache.capacity, np.int64)
@@ -76,21 +73,17 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     @property
     def room(self) -> int:
         """Slots that are neither taken by a waiting tuple nor charged for a cached key."""
-        return self.table.free - -(-self.charged // self.slot_cost)
+        return self.table.free - -(-self.charged // self.shares.slot)
 
-    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
+    def _brought(self, entries: Entries, groups: Groups) -> None:
         if self.settings.eviction == "corrected":
             self._starts.append((self.iteration, self.stats.rows_in))
-        waiting, sizes = self.table.counts(entries), last - first
-        charge = sizes * self.row_cost
-        worth = waiting * self.slot_cost > self.factor * sizes * self.row_cost
-        chosen = np.flatnonzero(worth & self.cache.is_new(codes, first, last, rows))
+        waiting = self.table.counts(entries)
+        chosen = np.flatnonzero(self._saves(waiting, groups.sizes) & self.cache.is_new(groups))
         chosen = chosen[np.argsort(-waiting[chosen], kind="stable")]
-        chosen = chosen[np.cumsum(sizes[chosen]) <= self.cache.free]
-        if len(chosen):
-            self.cache.put(codes[chosen], first[chosen], last[chosen], rows, self.stats.rows_in)
-            self._charge[self.cache.lookup(codes[chosen])] = charge[chosen]
-            self.charged += int(charge[chosen].sum())
+        added = self.cache.put(groups[chosen], self.stats.rows_in)
+        self._charge[self.cache.lookup(added.codes)] = added.sizes * self.shares.row_cost
+        self.charged += int(added.sizes.sum()) * self.shares.row_cost
         if self.iteration % _EVERY == 0:
             self._evict()
 
@@ -99,22 +92,19 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         if self.settings.eviction == "printed":
             live = self.cache.live()
             frequency = self.cache.hits[live] / _EVERY
-            self.cache.hits[live] = 0
         else:
             live = self._next_entries()
             now, span = self.stats.rows_in, self._span()
             window = now - self.cache.since[live]
             live, window = live[window >= span], window[window >= span]
             frequency = self.cache.hits[live] * span / np.maximum(1, window)
-            self.cache.hits[live] = 0
             self.cache.since[live] = now
-        sizes = self.cache.counts(live)
-        poor = live[frequency * self.slot_cost <= self.factor * sizes * self.row_cost]
-        if len(poor):
-            self.charged -= int(self._charge[poor].sum())
-            self._charge[poor] = 0
-            self.cache.remove(poor)
-            self.evictions += len(poor)
+        self.cache.hits[live] = 0
+        poor = live[~self._saves(frequency, self.cache.counts(live))]
+        self.charged -= int(self._charge[poor].sum())
+        self._charge[poor] = 0
+        self.cache.remove(poor)
+        self.evictions += len(poor)
 
     def _next_entries(self) -> Entries:
         """A part of the entries, so that all are looked at within a round of R or so."""
@@ -143,25 +133,22 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             )
 
     @classmethod
-    def cached_rows(cls, scenario: Scenario, shares: Shares) -> int:
+    def cached_rows(cls, shares: Shares) -> int:
         """Rows that H_R may hold at most."""
-        cost = row_cost(scenario.facts, scenario.plan) + _TABLE_BYTES
-        return int(shares.free * _MOST_CACHED) // cost if shares.spare > 0 else 0
+        return int(shares.free * _MOST_CACHED) // (shares.row_cost + _TABLE_BYTES) if shares.spare > 0 else 0
 
     @classmethod
     def divide(cls, scenario: Scenario) -> Shares:
         """Only the tables of H_R are reserved; its rows take slots."""
         shares = super().divide(scenario)
-        return replace(shares, reserved={"cache tables": cls.cached_rows(scenario, shares) * _TABLE_BYTES})
+        return replace(shares, reserved={"cache tables": cls.cached_rows(shares) * _TABLE_BYTES})
 
     @classmethod
-    def model(cls, scenario: Scenario, part: float = 1.0) -> Prediction:
+    def model(cls, scenario: Scenario) -> Prediction:
         """HYBRIDJOIN's model behind a cache that is as large as its inequality makes it."""
-        facts, shares = scenario.facts, cls.divide(scenario)
-        factor = 2 if MoijSettings.of(scenario.settings).inequality == "corrected" else 1
-        master, cost = Master.of(facts, shares.buffer, part, scenario.profile), row_cost(facts, scenario.plan)
-        most, slots = cls.cached_rows(scenario, shares), shares.slots
-        a_key = master.rows_per_key * cost  # bytes of a cached key
+        shares, factor = cls.divide(scenario), MoijSettings.of(scenario.settings).factor
+        master, most, slots = shares.master, cls.cached_rows(shares), shares.slots
+        a_key = master.rows_per_key * shares.row_cost  # bytes of a cached key
 
         def behind(keys: float) -> tuple[float, float, float]:
             left = max(1.0, slots - keys * a_key / shares.slot)
@@ -173,11 +160,5 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
         keys = settled(wanted, 0.0)
         hits, misses, _ = behind(keys)
-        cached = int(keys * a_key)
-        parts = {
-            "index": facts.index_bytes,
-            "disk buffer": shares.buffer,
-            "cache": cached + most * _TABLE_BYTES,
-            "stream table": slots * shares.slot - cached,
-        }
-        return prediction(hits, misses, master, parts, shares.piece_rows)
+        cached = {"cache": int(keys * a_key) + most * _TABLE_BYTES}
+        return cls._predicted(replace(shares, reserved=cached), hits, misses)

@@ -25,25 +25,17 @@ class Multimap:
 
         self._kernels = multimap
         self.capacity = capacity
-        self._state = np.array([capacity, capacity, -1, -1], np.int64)
-        self._buckets = np.full(1 << max(3, int(capacity).bit_length()), -1, np.int32)
+        self._state = np.empty(4, np.int64)
+        self._buckets = np.empty(1 << max(3, int(capacity).bit_length()), np.int32)
         self._codes = np.empty(capacity, np.uint64)
-        self._keys = np.zeros((capacity, multimap.KEY_FIELDS), np.int32)
+        self._keys = np.empty((capacity, multimap.KEY_FIELDS), np.int32)
         self._slots = np.empty((capacity, multimap.SLOT_FIELDS), np.int32)
-        self._free_slots = np.arange(capacity, dtype=np.int32)[::-1].copy()
-        self._free_keys = self._free_slots.copy()
+        self._free_slots, self._free_keys = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+        Multimap.clear(self)
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        return (
-            self._state,
-            self._buckets,
-            self._codes,
-            self._keys,
-            self._slots,
-            self._free_slots,
-            self._free_keys,
-        )
+        return self._state, self._buckets, self._codes, self._keys, self._slots, self._free_slots, self._free_keys
 
     @property
     def free(self) -> int:

@@ -13,12 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import Scenario
-from semistream.joins.costs import Master, queue_reads
-from semistream.joins.groups import groups_of
+from semistream.joins.costs import queue_reads
+from semistream.joins.groups import Groups
 from semistream.joins.papers.cache_join import CacheJoin
 from semistream.joins.papers.waiting_join import Shares, Source
 
@@ -39,18 +37,16 @@ class OptimisedXHybridJoin(CacheJoin):
             if not self.partitions.in_one_piece(number):
                 continue
             for codes, rows in self.partitions.load(number):
-                distinct, first, last = groups_of(codes)
-                chosen = np.flatnonzero(self.cache.is_new(distinct, first, last, rows))
-                chosen = chosen[np.cumsum((last - first)[chosen]) <= self.cache.free]
-                if len(chosen) == 0:
+                groups = Groups.of(codes, rows)
+                if len(self.cache.put(groups[self.cache.is_new(groups)], 0).codes) == 0:
                     return
-                self.cache.put(distinct[chosen], first[chosen], last[chosen], rows, 0)
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """HYBRIDJOIN behind a cache of the first keys of R."""
+        master = shares.master
         of = master.partition_shares()
-        pinned = cls.cached_rows(scenario, shares) / (master.rows_per_key * master.keys) * master.partitions
+        pinned = cls.cached_rows(shares) / (master.rows_per_key * master.keys) * master.partitions
         first = int(pinned)
         if first >= len(of):
             return float(of.sum()), math.inf

@@ -16,13 +16,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from semistream.budget import Budget
-from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.costs import Master
 from semistream.joins.papers.block_join import BlockJoin
 from semistream.joins.papers.waiting_join import Shares
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store
 
 
 class PartitionJoin(BlockJoin):
@@ -31,8 +26,8 @@ class PartitionJoin(BlockJoin):
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.threshold = max(2, 4 * self.table.capacity // max(1, len(self.partitions)))
 
     def _due(self) -> bool:
@@ -43,7 +38,7 @@ class PartitionJoin(BlockJoin):
         yield from self._serve(int(self.waiting.argmax()))
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """Blocks fill up to one level and are read there; on average they are half full."""
-        hits, others = cls.blocks_in_memory(scenario.facts, shares, master)
+        hits, others = cls.blocks_in_memory(shares)
         return hits, max(1.0, 2 * shares.slots / len(others)) if len(others) else math.inf

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -26,10 +25,12 @@ class Partitions:
         self.buffer_pages = max(1, buffer_bytes // store.facts.page_bytes)
         self.pages = max(1, self.buffer_pages // in_buffer)
         self._even = store.facts.largest_page == store.facts.page_bytes  # all pages are of one size
-        self.edges = self._cut()
+        edges, codes = self._cut()
+        self.edges, self.first_codes = np.array(edges, np.int64), np.array(codes, np.uint64)
 
-    def _cut(self) -> npt.NDArray[np.int64]:
-        edges = [0]
+    def _cut(self) -> tuple[list[int], list[int]]:
+        """Where each partition begins, and where the last one ends; the smallest code of each."""
+        edges, codes = [0], []
         for first, firsts in self.store.levels():
             # A page goes on with the group of the page before it when both begin with the same code.
             begins = np.flatnonzero(np.concatenate([[True], firsts[1:] != firsts[:-1]]))
@@ -42,10 +43,12 @@ class Partitions:
                         break
                     end = int(begins[following])
                 edges.append(first + end)
+                codes.append(firsts[last])
                 last = end
             if len(firsts):
                 edges.append(first + len(firsts))
-        return np.array(edges, np.int64)
+                codes.append(firsts[last])
+        return edges, codes
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -57,34 +60,20 @@ class Partitions:
             return None
         return int(np.searchsorted(self.edges, low[0], "right")) - 1
 
-    def in_one_piece(self, number: int) -> bool:
-        """Does the partition fit the buffer?"""
-        return int(self.edges[number + 1] - self.edges[number]) <= self.pages and self._even
+    def in_one_piece(self, first: int, end: int | None = None) -> bool:
+        """Can a partition, or those up to ``end``, be loaded by one read: of one level, and within the buffer?"""
+        start, stop = (int(self.edges[at]) for at in (first, first + 1 if end is None else end))
+        apart = end is not None and any(start < edge < stop for edge, _ in self.store.levels())
+        return not apart and stop - start <= self.buffer_pages and self._even
 
-    def together(self, first: int, last: int) -> bool:
-        """Can the partitions [first, last) be loaded by one read: of one level, and within the buffer?"""
-        pages = int(self.edges[first]), int(self.edges[last])
-        apart = any(pages[0] < edge < pages[1] for edge, _ in self.store.levels())
-        return not apart and pages[1] - pages[0] <= self.buffer_pages and self._even
-
-    def load(self, number: int, last: int | None = None) -> Iterator[tuple[Codes, Addresses]]:
-        """The rows of a partition, or of several up to ``last``, by key; in several pieces only if they do not fit.
+    def load(self, number: int, end: int | None = None) -> Iterator[tuple[Codes, Addresses]]:
+        """The rows of a partition, or of several up to ``end``, by key; in several pieces only if they do not fit.
 
         Addresses are valid until the next piece is asked for.
         """
-        end = number + 1 if last is None else last
-        yield from self.reader.page_rows(int(self.edges[number]), int(self.edges[end]))
+        return self.reader.page_rows(int(self.edges[number]), int(self.edges[number + 1 if end is None else end]))
 
-    def first_codes(self) -> Codes:
-        """The smallest code of each partition of the base."""
+    def of_base(self) -> int:
+        """How many partitions the store's base has."""
         _, firsts = next(iter(self.store.levels()))
-        return firsts[self.edges[self.edges < len(firsts)]]
-
-    def first_code(self, number: int) -> int:
-        """The smallest code of a partition."""
-        page = int(self.edges[number])
-        start, firsts = max(
-            ((edge, codes) for edge, codes in self.store.levels() if edge <= page and len(codes)),
-            key=lambda one: one[0],
-        )
-        return int(firsts[page - start])
+        return int(np.searchsorted(self.edges, len(firsts)))

@@ -16,8 +16,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +29,13 @@ from semistream.joins.output import MOST_ROWS, pieces
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
+from semistream.joins.threads import side_by_side
 from semistream.lookup.bind import LookupPlan
-from semistream.stats import Stats
-from semistream.stores.contract import PageStore, Store, StoreFacts
+from semistream.stores.contract import PageStore, StoreFacts
 
 _AHEAD = 4  # batches that wait between the threads
 Input = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
-Outputs = queue.Queue[pa.RecordBatch | BaseException | None]  # of all nodes; None at the end of each
 Node = SemiStreamCacheJoin | RemoteNode
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,59 +60,52 @@ class ParallelCacheJoin(Join):
     name = "pcsrj"
     idea = "the stream split by key over several cache joins that run side by side"
     settings_type = PcsrjSettings
+    settings: PcsrjSettings
     needs = SemiStreamCacheJoin.needs
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
-        self.settings = PcsrjSettings.of(settings)
+    def _set_up(self) -> None:
         kind = SemiStreamCacheJoin
-        count, share, settings_of_node = self._nodes(self.scenario)
-        budget.require("nodes", count * share)
-        buffer = kind.divide(replace(self.scenario, memory_bytes=share, settings=settings_of_node)).buffer
-        self._firsts = Partitions(cast("PageStore", store), buffer).first_codes()
+        count, share, settings = self._nodes(self.scenario)
+        self.budget.require("nodes", count * share)
+        buffer = kind.divide(replace(self.scenario, memory_bytes=share, settings=settings)).buffer
+        parts = Partitions(cast("PageStore", self.store), buffer)
+        self._firsts = parts.first_codes[: parts.of_base()]
         self.nodes: list[Node] = [
-            kind(store, plan, Budget(share), settings_of_node)
+            kind(self.store, self.plan, Budget(share), settings)
             if self.settings.workers == "threads"
-            else RemoteNode(kind, store, plan, share, settings_of_node)
+            else RemoteNode(kind, self.store, self.plan, share, settings)
             for _ in range(count)
         ]
-        self.stats.peak_bytes = budget.peak
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inputs: list[Input] = [queue.Queue(_AHEAD) for _ in self.nodes]
-        outputs: Outputs = queue.Queue(_AHEAD * len(self.nodes))
-        stop = threading.Event()
+        stop, failed = threading.Event(), queue.SimpleQueue[BaseException]()
         before = [node.stats.copy() for node in self.nodes]
-        threads = [
-            threading.Thread(target=_run, args=(node, batches_in, outputs, stop), daemon=True)
-            for node, batches_in in zip(self.nodes, inputs, strict=True)
-        ]
-        feeder = threading.Thread(target=self._feed, args=(batches, inputs, outputs, stop), daemon=True)
-        for thread in (*threads, feeder):
-            thread.start()
+        # Not waited for: its source may block for ever, and it ends by itself once that comes back.
+        threading.Thread(target=self._feed, args=(batches, inputs, stop, failed), daemon=True).start()
+        made = side_by_side([_joined(node, one, stop) for node, one in zip(self.nodes, inputs, strict=True)])
         try:
-            running = len(threads)
-            while running:
-                item = outputs.get()
-                if item is None:
-                    running -= 1
-                elif isinstance(item, BaseException):
-                    raise item
-                else:
-                    yield item
+            for batch in made:
+                if not failed.empty():
+                    break
+                yield batch
+            if not failed.empty():
+                raise failed.get()
         finally:
             stop.set()
-            # Not for the feeder: its source may block for ever, and it ends by itself once that comes back.
-            for thread in threads:
-                while thread.is_alive():
-                    _drain(outputs)
-                    thread.join(0.01)
+            made.close()
             for node, old in zip(self.nodes, before, strict=True):
-                self._add(node.stats.since(old))
+                node.stats.since(old).move_to(self.stats)
+            self.stats.cached_rows = sum(node.stats.cached_rows for node in self.nodes)
+            self.stats.cached_bytes = sum(node.stats.cached_bytes for node in self.nodes)
             self.unmatched_sample = [key for node in self.nodes for key in node.unmatched_sample][:5]
 
     def _feed(
-        self, batches: Iterable[pa.RecordBatch], inputs: list[Input], outputs: Outputs, stop: threading.Event
+        self,
+        batches: Iterable[pa.RecordBatch],
+        inputs: list[Input],
+        stop: threading.Event,
+        failed: queue.SimpleQueue[BaseException],
     ) -> None:
         """Send every tuple to the node of its partition; those without a key to the first.
 
@@ -135,18 +126,11 @@ class ParallelCacheJoin(Join):
                         if some.num_rows and not _put(one, some, stop):
                             return
         except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
-            _put(outputs, error, stop)
+            failed.put(error)
+            stop.set()
         finally:
             for one in inputs:
                 _put(one, None, stop)
-
-    def _add(self, stats: Stats) -> None:
-        total = self.stats + stats
-        for field in fields(Stats):
-            if field.name not in ("peak_bytes", "cached_rows", "cached_bytes"):
-                setattr(self.stats, field.name, getattr(total, field.name))
-        self.stats.cached_rows = sum(node.stats.cached_rows for node in self.nodes)
-        self.stats.cached_bytes = sum(node.stats.cached_bytes for node in self.nodes)
 
     def check(self) -> None:
         """Accounting, and every node's own invariants."""
@@ -166,29 +150,26 @@ class ParallelCacheJoin(Join):
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        """See `Join.least_bytes`."""
         return SemiStreamCacheJoin.least_bytes(facts, plan)
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
         count, share, settings = cls._nodes(scenario)
-        one = SemiStreamCacheJoin.model(replace(scenario, memory_bytes=share, settings=settings), 1 / count)
+        one = SemiStreamCacheJoin.model(replace(scenario, memory_bytes=share, settings=settings, part=1 / count))
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
 
 
-def _run(node: Node, batches: Input, outputs: Outputs, stop: threading.Event) -> None:
-    """One node's thread."""
+def _joined(node: Node, batches: Input, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+    """What a node makes of its part; when one fails, the others need not wait for theirs."""
     try:
-        for batch in node.join(iter(lambda: _get(batches, stop), None)):
-            if not _put(outputs, batch, stop):
-                return
-        _put(outputs, None, stop)
-    except BaseException as error:  # noqa: BLE001 - handed to the thread that reads
-        _put(outputs, error, stop)
+        yield from node.join(iter(lambda: _get(batches, stop), None))
+    except BaseException:
+        stop.set()
+        raise
 
 
-def _put(where: queue.Queue[T], what: T, stop: threading.Event) -> bool:
+def _put(where: Input, what: pa.RecordBatch | None, stop: threading.Event) -> bool:
     while not stop.is_set():
         try:
             where.put(what, timeout=0.05)
@@ -205,11 +186,3 @@ def _get(where: Input, stop: threading.Event) -> pa.RecordBatch | None:
         except queue.Empty:
             continue
     return None
-
-
-def _drain(where: Outputs) -> None:
-    try:
-        while True:
-            where.get_nowait()
-    except queue.Empty:
-        pass

@@ -11,38 +11,27 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.waiting_join import Source, WaitingJoin
-from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import Store
 
 
 class QueueJoin(WaitingJoin):
     """The loop; see the module."""
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.fruitless = 0  # iterations whose key had no match
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
-        while True:
+        while not source.ended:
             yield from source.fill()
-            if source.ended:
-                break
-            if source.quiet:
-                yield from self._serve_all()
+            if source.ended or source.quiet:
+                while self.table.tuples:
+                    yield from self._disk_phase()
                 continue
             while (count := self._fitting(source.stream)) == 0 or self._due():
                 yield from self._disk_phase()
             yield from self._admit(*source.take(count))
-        yield from self._serve_all()
-
-    def _serve_all(self) -> Iterator[pa.RecordBatch]:
-        """Disk phases until nobody waits."""
-        while self.table.tuples:
-            yield from self._disk_phase()
 
     def _due(self) -> bool:
         """Is there something to read although there is room?"""

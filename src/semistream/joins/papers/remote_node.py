@@ -7,6 +7,7 @@ multiprocessing would run the caller's script once more.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -93,12 +94,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _send(connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the node is gone, which the receiver notices
         for batch in batches:
             connection.send_bytes(batch.serialize())
         connection.send_bytes(b"")
-    except OSError:
-        pass  # the node is gone, which the receiver notices
 
 
 class _Messages:
@@ -122,16 +121,10 @@ class _Messages:
 
 
 def serve(number: int) -> None:
-    """The process: one stream after the other, over the socket of this number."""
+    """The process: one stream after the other, over the socket of this number, until one fails."""
     connection = Connection(number)
     pa.set_cpu_count(1)
-    try:
-        kind, store, plan, memory, settings = connection.recv()
-        join: Join = kind(store, plan, Budget(memory), settings)
-    except SemistreamError as error:
-        connection.send_bytes(b"")
-        connection.send(error)
-        return
+    kind, store, plan, memory, settings = connection.recv()
 
     def feed(messages: _Messages) -> Iterator[pa.RecordBatch]:
         while data := connection.recv_bytes():
@@ -140,19 +133,17 @@ def serve(number: int) -> None:
             if batch.num_rows == 0:  # nothing came for a while: what the join gave out must not wait here either
                 messages.flush()
 
-    try:
-        while True:
-            result: tuple[Stats, list[object]] | SemistreamError
-            messages = _Messages(connection)
-            try:
+    with contextlib.suppress(EOFError, OSError):  # the other side is gone
+        try:
+            join: Join = kind(store, plan, Budget(memory), settings)
+            while True:
+                messages = _Messages(connection)
                 for batch in join.join(feed(messages)):
                     messages.add(batch)
                 messages.flush()
                 join.check()
-                result = join.stats.copy(), join.unmatched_sample
-            except SemistreamError as error:
-                result = error
+                connection.send_bytes(b"")
+                connection.send((join.stats.copy(), join.unmatched_sample))
+        except SemistreamError as error:
             connection.send_bytes(b"")
-            connection.send(result)
-    except (EOFError, OSError):
-        return  # the other side is gone
+            connection.send(error)

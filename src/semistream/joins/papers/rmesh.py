@@ -15,15 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Scenario
 from semistream.joins.papers.scan_join import ScanJoin
 from semistream.joins.papers.waiting_join import Shares, Source
 from semistream.keys import Codes
-from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store
 
 
 @dataclass(frozen=True)
@@ -43,9 +40,10 @@ class RMeshJoin(ScanJoin):
     name = "rmesh"
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings
+    settings: RmeshSettings
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
+    def _set_up(self) -> None:
+        super()._set_up()
         # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
         self._block: tuple[int, int, Codes, Addresses, int] | None = None
 
@@ -54,7 +52,7 @@ class RMeshJoin(ScanJoin):
         """As MESHJOIN; several segments fill the buffer."""
         return replace(super().divide(scenario), in_buffer=RmeshSettings.of(scenario.settings).segments)
 
-    def _load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
+    def _load(self, number: int, end: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of a segment, from the buffer if they are there.
 
         In stream order a tuple that leaves may have read its matches into the same buffer meanwhile.
@@ -63,17 +61,16 @@ class RMeshJoin(ScanJoin):
         requests = parts.reader.counters.requests
         if self._block is None or not self._block[0] <= number < self._block[1] or self._block[4] != requests:
             last = min(number + self.shares.in_buffer, len(parts))
-            if not parts.together(number, last):
-                self._block = None
-                self.stats.sweeps += 1
-                yield from parts.load(number)
-                return
             self.stats.sweeps += 1
+            if not parts.in_one_piece(number, last):
+                self._block = None
+                yield from parts.load(number, end)
+                return
             [(codes, rows)] = list(parts.load(number, last)) or [(np.empty(0, np.uint64), np.empty(0, np.int64))]
             self._block = (number, last, codes, rows, parts.reader.counters.requests)
         first, last, codes, rows, _ = self._block
-        start = 0 if number == first else int(np.searchsorted(codes, np.uint64(parts.first_code(number))))
-        end = len(codes) if number + 1 == last else int(np.searchsorted(codes, np.uint64(parts.first_code(number + 1))))
+        start = 0 if number == first else int(np.searchsorted(codes, parts.first_codes[number]))
+        end = len(codes) if number + 1 == last else int(np.searchsorted(codes, parts.first_codes[number + 1]))
         yield codes[start:end], rows[start:end]
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:

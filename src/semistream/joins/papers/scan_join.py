@@ -1,9 +1,9 @@
 """MESHJOIN's loop, which its kin share: the scan of R goes round and round, the stream passes by in packets.
 
-A step takes up to w tuples as a packet, reads the next chunk of R and joins it with all that wait. A packet has met
-all of R once it has seen as many chunks as there are; then it expires, by its slots and never by key, so that newer
-tuples of the same key stay. At the end of the stream, and when nothing comes, empty packets let all that wait meet the
-rest.
+A step takes some tuples as a packet, reads the next chunks of R and joins them with all that wait. A packet remembers
+where the scan stood when it came; right after the chunk that completes its round it has met all of R and expires, by
+its slots and never by key, so that newer tuples of the same key stay. At the end of the stream, and when nothing comes,
+steps without a packet let all that wait meet the rest.
 """
 
 from __future__ import annotations
@@ -14,19 +14,13 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
 from semistream.errors import InvariantError
-from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.costs import Master
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.waiting_join import Shares, Source, WaitingJoin
 from semistream.keys import Codes
-from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import Store
 from semistream.stores.fetching import to_batch
 
-_NOBODY: Slots = np.empty(0, np.int32)
 _NO_ENTRIES: Entries = np.empty(0, np.int64)
 
 
@@ -36,29 +30,33 @@ class ScanJoin(WaitingJoin):
     takes_conditions = True
     keeps_order = True
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.chunks = max(1, len(self.partitions))  # an empty R is met at once
         self.w = max(1, self.table.capacity // self.chunks)
-        self.queue: deque[Slots] = deque()
+        self.packets: deque[tuple[Slots, int]] = deque()  # slots, and the chunks done before the packet came
         self._packet: list[Slots] = []
         self.at = 0  # the chunk that is read next
+        self.chunks_done = 0
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
         while not (source.ended and self.table.tuples == 0):
             self.iteration += 1
-            if len(self.queue) == self.chunks:
-                yield from self._expire(self.queue.popleft())
-            yield from self._arrive(source, self.w)
-            self.queue.append(np.concatenate(self._packet) if self._packet else _NOBODY)
-            yield from self._scan()
-        self.queue.clear()
+            tuples, chunks = self._step()
+            yield from self._arrive(source, tuples)
+            if self._packet:
+                self.packets.append((np.concatenate(self._packet), self.chunks_done))
+            yield from self._scan(chunks)
+
+    def _step(self) -> tuple[int, int]:
+        """How many tuples to take, and how many chunks to read."""
+        return self.w, 1
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        self.queue.clear()
+        self.packets.clear()
 
     def _arrive(self, source: Source, wanted: int) -> Iterator[pa.RecordBatch]:
         """Fill the next packet, as far as stream and room go; what can be answered at once takes no place in it."""
@@ -77,15 +75,30 @@ class ScanJoin(WaitingJoin):
     def _added(self, slots: Slots) -> None:
         self._packet.append(slots)
 
-    def _scan(self) -> Iterator[pa.RecordBatch]:
-        """Read the next chunk and join it with all that wait; nobody waiting, nothing is read."""
-        number, self.at = self.at, (self.at + 1) % self.chunks
-        if self.table.tuples == 0 or len(self.partitions) == 0:
-            return
-        whole = self.partitions.in_one_piece(number)
-        for codes, rows in self._load(number):
-            yield from self._meet(codes, rows, whole=whole)
-        self.stats.count_reads(self.partitions.reader.counters)
+    def _scan(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Join the next chunks with all that wait; nobody waiting, nothing is read.
+
+        Chunks up to the next expiry are read together where they can be, which gives the same pairs.
+        """
+        while count > 0 and self.packets:
+            first, due = self.at, self.packets[0][1] + self.chunks - self.chunks_done
+            run = min(count, due, self.chunks - first)
+            while run > 1 and not self.partitions.in_one_piece(first, first + run):
+                run //= 2
+            self.at = (first + run) % self.chunks
+            if len(self.partitions):
+                whole = run == 1 and self.partitions.in_one_piece(first)
+                for codes, rows in self._load(first, first + run):
+                    yield from self._meet(codes, rows, whole=whole)
+                self.stats.count_reads(self.partitions.reader.counters)
+            self.chunks_done += run
+            count -= run
+            while self.packets and self.chunks_done - self.packets[0][1] >= self.chunks:
+                slots, came = self.packets.popleft()
+                if self.chunks_done - came != self.chunks:
+                    raise InvariantError(f"{self.name}: a packet met {self.chunks_done - came} chunks of {self.chunks}")
+                yield from self.meeting.settle(slots, self.iteration + 1)  # before the next step takes its tuples
+                self.table.expire(slots)
 
     def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
         """As every waiting join on the key; under a condition, with all that wait."""
@@ -96,21 +109,15 @@ class ScanJoin(WaitingJoin):
         waiting, most = self.table.waiting_slots(), self.output.most_rows
         for start in range(0, len(waiting), most):
             slots = waiting[start : start + most]
-            block = self.table.take(slots)
-            for left, right in condition.pairs(block.column(condition.stream), columns, most):
-                yield from self.meeting.paired(block, left, slots[left], codes[right], rows[right])
+            stream = self.table.take(slots).column(condition.stream)
+            for left, right in condition.pairs(stream, columns, most):
+                yield from self.meeting.paired(slots[left], codes[right], rows[right])
         return _NO_ENTRIES
 
-    def _load(self, number: int) -> Iterator[tuple[Codes, Addresses]]:
-        """The rows of a chunk, by one read."""
+    def _load(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
+        """The rows of the chunks [first, last), by one read."""
         self.stats.sweeps += 1
-        yield from self.partitions.load(number)
-
-    def _expire(self, slots: Slots) -> Iterator[pa.RecordBatch]:
-        """A packet has met all of R."""
-        if len(slots):
-            yield from self.meeting.settle(slots, self.iteration)
-            self.table.expire(slots)
+        yield from self.partitions.load(first, last)
 
     # -- what every join has -----------------------------------------------------------------------------------------
 
@@ -123,7 +130,6 @@ class ScanJoin(WaitingJoin):
             )
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """MESHJOIN's model: w = h_S/n, whatever the stream's skew."""
-        del scenario
-        return 0.0, max(1.0, shares.slots / master.partitions)
+        return 0.0, max(1.0, shares.slots / shares.master.partitions)

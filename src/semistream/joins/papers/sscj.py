@@ -18,18 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from semistream.budget import Budget
 from semistream.errors import ArgumentError
-from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.costs import Master, behind_cache
-from semistream.joins.matching import Indices
+from semistream.joins.contract import JoinSettings
+from semistream.joins.costs import behind_cache
+from semistream.joins.groups import Groups
 from semistream.joins.papers.cache_join import CacheJoin
 from semistream.joins.papers.multimap import Entries
 from semistream.joins.papers.waiting_join import Shares
-from semistream.keys import Codes
-from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses
-from semistream.stores.contract import Store
 
 
 @dataclass(frozen=True)
@@ -59,33 +54,25 @@ class SemiStreamCacheJoin(CacheJoin):
     name = "sscj"
     idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
     settings_type = SscjSettings
+    settings: SscjSettings
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
-        self.settings = SscjSettings.of(settings)
+    def _set_up(self) -> None:
+        super()._set_up()
         self.threshold = self.settings.threshold or 1
         self.evictions = 0
         self._round_start = 0
 
-    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
-        frequency = self.table.counts(entries)
-        chosen = np.flatnonzero((frequency >= self.threshold) & self.cache.is_new(codes, first, last, rows))
-        if len(chosen):
-            self._let_in(codes[chosen], frequency[chosen], first[chosen], last[chosen], rows)
-        self._adapt()
-
-    def _let_in(self, codes: Codes, frequency: Indices, first: Indices, last: Indices, rows: Addresses) -> None:
-        cache = self.cache
-        order = np.argsort(-frequency, kind="stable")  # the most frequent first, as far as there is room
-        sizes = (last - first)[order]
-        need = int(sizes.sum()) - cache.free
+    def _brought(self, entries: Entries, groups: Groups) -> None:
+        cache, frequency = self.cache, self.table.counts(entries)
+        chosen = np.flatnonzero((frequency >= self.threshold) & cache.is_new(groups))
+        groups = groups[chosen[np.argsort(-frequency[chosen], kind="stable")]]  # the most frequent first
+        need = int(groups.sizes.sum()) - cache.free
         if need > 0 and cache.rows:
             weakest = cache.least_frequent(min(cache.keys, need))
             cache.remove(weakest)
             self.evictions += len(weakest)
-        order = order[np.cumsum(sizes) <= cache.free]
-        if len(order):
-            cache.put(codes[order], first[order], last[order], rows, self.stats.rows_in)
+        cache.put(groups, self.stats.rows_in)
+        self._adapt()
 
     def _adapt(self) -> None:
         """Once a round of n iterations: a higher threshold when many were replaced, a lower one when there is room."""
@@ -99,7 +86,7 @@ class SemiStreamCacheJoin(CacheJoin):
         self.evictions = 0
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """HYBRIDJOIN's model behind a cache of the most frequent keys."""
-        keys = cls.cached_rows(scenario, shares) / master.rows_per_key
-        return behind_cache(shares.slots, keys, master)[:2]
+        keys = cls.cached_rows(shares) / shares.master.rows_per_key
+        return behind_cache(shares.slots, keys, shares.master)[:2]

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import Scenario
-from semistream.joins.costs import Master
 from semistream.joins.papers.block_join import BlockJoin
 from semistream.joins.papers.waiting_join import Shares
 
@@ -35,9 +33,9 @@ class SemiStreamIndexJoin(BlockJoin):
             yield from self._serve(number)
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """A pass reads every block that the gathered tuples need."""
-        hits, others = cls.blocks_in_memory(scenario.facts, shares, master)
+        hits, others = cls.blocks_in_memory(shares)
         misses = others / max(1e-12, others.sum()) * shares.slots  # by block, when the buffer is full
         reads = float(-np.expm1(-misses).sum()) if len(others) else 0.0
         return hits, shares.slots / reads if reads else math.inf

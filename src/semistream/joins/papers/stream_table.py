@@ -23,19 +23,8 @@ _NODE_BYTES = 65  # code, six links of the key, two of the tuple, free lists, fl
 
 def _width(kind: pa.DataType) -> int:
     """Bytes of a value that an array can hold, or 0."""
-    types = pa.types
-    if types.is_boolean(kind):
-        return 1
-    simple = (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_date(kind)
-        or types.is_timestamp(kind)
-        or types.is_time(kind)
-        or types.is_duration(kind)
-        or types.is_decimal128(kind)
-    )
-    return kind.bit_width // 8 if simple else 0
+    simple = pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)
+    return max(1, kind.bit_width // 8) if simple else 0  # truth values take a byte
 
 
 def text_bytes(schema: pa.Schema) -> int:
@@ -60,25 +49,19 @@ class StreamTable(Multimap):
         self.matched = np.zeros(capacity, np.bool_)  # has this tuple met a row yet?
         self.born = np.zeros(capacity, np.int32)  # the iteration in which it came
         self.came = np.zeros(capacity, np.float32)  # and the second, as `clock` says
-        self._fixed = {
-            position: _Column(field, capacity) for position, field in enumerate(schema) if _width(field.type)
-        }
-        rest = [position for position, field in enumerate(schema) if not _width(field.type)]
-        self._rest = _Blocks(schema, rest, capacity) if rest else None
+        self._fixed = {at: _Column(field, capacity) for at, field in enumerate(schema) if _width(field.type)}
+        self._rest = _Blocks([at for at in range(len(schema)) if at not in self._fixed], capacity)
 
-    @property
-    def tuples(self) -> int:
-        """Tuples that wait."""
-        return self.used
+    tuples = Multimap.used  # that wait
 
     @property
     def text_bytes(self) -> int:
-        """What the columns without a fixed width take now."""
-        return self._rest.bytes if self._rest is not None else 0
+        """What the columns without a fixed width take now, garbage left out."""
+        return self._rest.bytes
 
     def text_of(self, batch: pa.RecordBatch) -> int:
         """What these columns of a batch would take."""
-        return sum(column.nbytes for column in self._rest.of(batch)) if self._rest is not None else 0
+        return int(self._rest.of(batch).nbytes)
 
     def clock(self) -> float:
         """Seconds since the table was made."""
@@ -87,8 +70,7 @@ class StreamTable(Multimap):
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
-        if self._rest is not None:
-            self._rest.clear()
+        self._rest.clear()
 
     def add(self, batch: pa.RecordBatch, codes: Codes, iteration: int = 0) -> Slots:
         """Let tuples wait; there must be room. Returns their slots."""
@@ -98,24 +80,20 @@ class StreamTable(Multimap):
         self.came[slots] = self.clock()
         for position, column in self._fixed.items():
             column.put(slots, batch.column(position))
-        if self._rest is not None:
-            self._rest.put(slots, batch, self)
+        self._rest.put(slots, batch, self)
         return slots
 
     def take(self, slots: Slots) -> pa.RecordBatch:
         """The tuples in these slots."""
-        others = iter(self._rest.take(slots) if self._rest is not None else [])
-        columns = [
-            self._fixed[position].take(slots) if position in self._fixed else next(others)
-            for position in range(len(self.schema))
-        ]
+        others = iter(self._rest.take(slots).columns if len(self._fixed) < len(self.schema) else [])
+        columns = [self._fixed[at].take(slots) if at in self._fixed else next(others) for at in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def has_value(self, slots: Slots, column: str) -> npt.NDArray[np.bool_]:
         """Which of these tuples have a value in a column."""
         position = self.schema.get_field_index(column)
         if position in self._fixed:
-            return self._fixed[position].has_value(slots)
+            return self._fixed[position].valid[slots]
         return np.asarray(self.take(slots).column(position).is_valid())
 
     def oldest(self) -> int | None:
@@ -125,14 +103,12 @@ class StreamTable(Multimap):
 
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their tuples."""
-        if self._rest is not None:
-            self._rest.forget(int(self.counts(entries).sum()))
+        self._rest.forget(int(self.counts(entries).sum()))
         super().remove(entries)
 
     def expire(self, slots: Slots) -> None:
         """Remove tuples by slot, in order of their arrival."""
-        if self._rest is not None:
-            self._rest.forget(len(slots))
+        self._rest.forget(len(slots))
         if self._kernels.expire(*self._parts, slots):
             raise InvariantError("stream table: a tuple expired before an older one of its key")
 
@@ -150,23 +126,18 @@ class _Column:
         self.kind = field.type
         width = _width(field.type)
         self._values = np.empty(capacity, f"V{width}" if width == 16 else f"u{width}")
-        self._valid = np.ones(capacity, np.bool_)
+        self.valid = np.ones(capacity, np.bool_)
 
     def put(self, slots: Slots, column: pa.Array) -> None:
         if pa.types.is_boolean(self.kind):
             column = column.cast(pa.uint8())
-        self._valid[slots] = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else True
+        self.valid[slots] = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else True
         data = column.buffers()[1]
-        if data is None:
-            return
-        values = np.frombuffer(data, self._values.dtype)[column.offset : column.offset + len(column)]
-        self._values[slots] = values
-
-    def has_value(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        return self._valid[slots]
+        if data is not None:
+            self._values[slots] = np.frombuffer(data, self._values.dtype)[column.offset : column.offset + len(column)]
 
     def take(self, slots: Slots) -> pa.Array:
-        values, valid = self._values[slots], self._valid[slots]
+        values, valid = self._values[slots], self.valid[slots]
         nulls = int(len(valid) - valid.sum())
         bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
         if pa.types.is_boolean(self.kind):
@@ -177,46 +148,36 @@ class _Column:
 class _Blocks:
     """Columns of other types, as Arrow blocks with garbage that is removed now and then."""
 
-    def __init__(self, stream: pa.Schema, positions: list[int], capacity: int) -> None:
-        self.schema = pa.schema([stream.field(position) for position in positions])
+    def __init__(self, positions: list[int], capacity: int) -> None:
         self._positions = positions  # names may come twice
-        self._place = np.zeros(capacity, np.int64)
+        self._place = np.zeros(capacity if positions else 0, np.int64)
         self._blocks: list[pa.RecordBatch] = []
-        self._rows = 0
-        self._live = 0
+        self._rows = self._live = 0
 
-    def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """These columns of a batch of the stream."""
-        return [batch.column(position) for position in self._positions]
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(self._positions)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows that still wait, garbage left out."""
         return int(sum(block.nbytes for block in self._blocks) * self._live / max(1, self._rows))
 
     def put(self, slots: Slots, batch: pa.RecordBatch, table: StreamTable) -> None:
+        if not self._positions:
+            return
         if self._rows > 2 * self._live + 16:
-            self._clean(table, slots)
+            live = np.setdiff1d(table.waiting_slots(), slots)
+            self._blocks, self._rows = [self.take(live)], len(live)
+            self._place[live] = np.arange(len(live))
         self._place[slots] = np.arange(self._rows, self._rows + len(slots))
         own = pa.array(np.arange(len(slots)))  # a copy: the batch may be a slice of a much larger one
-        columns = [column.take(own) for column in self.of(batch)]
-        self._blocks.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        self._blocks.append(self.of(batch).take(own))
         self._rows += len(slots)
         self._live += len(slots)
 
-    def _clean(self, table: StreamTable, new: Slots) -> None:
-        live = np.setdiff1d(table.waiting_slots(), new)
-        columns = self.take(live)
-        self._blocks = [pa.RecordBatch.from_arrays(columns, schema=self.schema)]
-        self._place[live] = np.arange(len(live))
-        self._rows = self._live = len(live)
-
-    def take(self, slots: Slots) -> list[pa.Array]:
+    def take(self, slots: Slots) -> pa.RecordBatch:
         if len(self._blocks) > 1:
-            whole = pa.Table.from_batches(self._blocks, self.schema).combine_chunks()
-            self._blocks = whole.to_batches() or self._blocks[:1]
-        at = pa.array(self._place[slots])
-        return [self._blocks[0].column(i).take(at) for i in range(len(self.schema))]
+            self._blocks = [pa.concat_batches(self._blocks)]
+        return self._blocks[0].take(pa.array(self._place[slots]))
 
     def forget(self, count: int) -> None:
         self._live -= count

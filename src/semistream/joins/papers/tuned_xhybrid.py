@@ -33,13 +33,9 @@ class TunedXHybridJoin(XHybridJoin):
     name = "tuned_xhybrid"
     idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
     settings_type = TunedXHybridSettings
+    buffer_setting = "swappable"
 
     @classmethod
-    def buffer_share_of(cls, settings: JoinSettings) -> float:
-        """The swappable part's share."""
-        return TunedXHybridSettings.of(settings).swappable
-
-    @classmethod
-    def pinned_bytes(cls, shares: Shares, settings: JoinSettings) -> int:
+    def pinned_bytes(cls, shares: Shares) -> int:
         """The pinned part has its own share."""
-        return int(shares.spare * TunedXHybridSettings.of(settings).pinned)
+        return int(shares.spare * TunedXHybridSettings.of(shares.scenario.settings).pinned)

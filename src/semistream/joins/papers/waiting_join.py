@@ -1,28 +1,29 @@
 """What the papers' joins share: stream tuples wait in a table H_S until the part of R that holds their key is read.
 
-A subclass says when R is read and which tuples leave then (`_loop`). It may answer tuples before they wait (`_answer`)
+A subclass says when R is read and which tuples leave then (`_loop`). It may answer tuples before they wait (`answer`)
 and look at what a read brought (`_brought`). The budget goes to the index, the disk buffer, a piece of output and what
 the subclass reserves; all the rest are slots of the table.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
 from semistream.errors import InvariantError, MemoryBudgetError
-from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
-from semistream.joins.costs import Master, prediction
-from semistream.joins.groups import groups_of
-from semistream.joins.matching import Indices
+from semistream.joins.contract import Join, Prediction, Scenario
+from semistream.joins.costs import Master
+from semistream.joins.groups import Groups
 from semistream.joins.output import MOST_ROWS, Output, pieces
 from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
+from semistream.joins.papers.master_cache import row_cost
 from semistream.joins.papers.meeting import Meeting
 from semistream.joins.papers.multimap import Entries, Slots
 from semistream.joins.papers.partitions import Partitions
@@ -31,7 +32,7 @@ from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses
-from semistream.stores.contract import PageStore, Store, StoreFacts
+from semistream.stores.contract import PageStore, StoreFacts
 
 MOST_BUFFER = 1 << 20
 _OUTPUT_SHARE = 0.05  # of what the least budget leaves
@@ -49,6 +50,7 @@ def buffer_bytes(facts: StoreFacts, spare: int, share: float) -> int:
 class Shares:
     """How a waiting join divides its budget, and how it cuts R: ``free`` is for what it reserves, and for slots."""
 
+    scenario: Scenario
     spare: int
     buffer: int
     output: int
@@ -63,19 +65,21 @@ class Shares:
         """Tuples that may wait."""
         return 1 + max(0, self.free - sum(self.reserved.values())) // self.slot
 
+    @cached_property
+    def master(self) -> Master:
+        """R as the cost models see it, read a disk buffer at a time."""
+        return Master.of(self.scenario.facts, self.buffer, self.scenario.part, self.scenario.profile)
+
+    @cached_property
+    def row_cost(self) -> int:
+        """What a cached row of R takes, in joins with a cache."""
+        return row_cost(self.scenario.facts, self.scenario.plan)
+
 
 def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
     """The tuples that the mask has."""
     some = np.flatnonzero(mask)
     return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
-
-
-class Answer(Protocol):
-    """See `WaitingJoin._answer`."""
-
-    def __call__(
-        self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool
-    ) -> Iterator[pa.RecordBatch]: ...
 
 
 class Source:
@@ -85,14 +89,13 @@ class Source:
     answering hits would cost more than all the rest.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], plan: LookupPlan, output: Output, answer: Answer) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], join: WaitingJoin) -> None:
+        self._join, self._plan, self._output = join, join.plan, join.output
+        most, stream = join.output.most_rows, join.plan.stream
         self._pieces = (
-            piece
-            for batch in batches
-            for piece in (pieces(batch, output.most_rows, plan.stream) if batch.num_rows else (batch,))
+            piece for batch in batches for piece in (pieces(batch, most, stream) if batch.num_rows else (batch,))
         )
-        self._plan, self._output, self._answer = plan, output, answer
-        self.stream = pa.RecordBatch.from_pylist([], plan.stream)
+        self.stream = pa.RecordBatch.from_pylist([], stream)
         self._codes: Codes = np.empty(0, np.uint64)
         self._number = 0
         self.ended = False
@@ -113,7 +116,7 @@ class Source:
                 yield from self._output.settled(without, np.zeros(without.num_rows, np.bool_))
                 piece, codes = piece.filter(pa.array(valid)), codes[valid]
             waiting = np.ones(len(codes), np.bool_)
-            yield from self._answer(piece, codes, waiting, again=False)
+            yield from self._join.answer(piece, codes, waiting, again=False)
             self.stream, self._codes = chosen(piece, codes, waiting)
             self._output.stats.hits += len(codes) - self.stream.num_rows
 
@@ -138,16 +141,16 @@ class WaitingJoin(Join):
 
     needs = frozenset({"pages"})
     buffer_share = 0.02  # of what the least budget leaves
+    buffer_setting = "buffer_share"  # its name, in joins that have one
     buffer_name = "disk buffer"
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
+    def _set_up(self) -> None:
+        budget, plan = self.budget, self.plan
         self.shares = shares = self.divide(self.scenario)
         budget.require("index", self.facts.index_bytes)
         budget.require("buffer", shares.buffer)
-        self.partitions = Partitions(cast("PageStore", store), shares.buffer, shares.in_buffer)
+        self.partitions = Partitions(cast("PageStore", self.store), shares.buffer, shares.in_buffer)
         budget.require("output", shares.output)
-        self._most_rows = shares.piece_rows
         budget.require("stream table", shares.slot)
         for part, size in shares.reserved.items():
             budget.grant(part, min(size, budget.free))
@@ -155,18 +158,17 @@ class WaitingJoin(Join):
         budget.grant("stream table", (capacity - 1) * shares.slot)
         self.table = StreamTable(plan.stream, capacity)
         self._text_limit = text_bytes(plan.stream) * capacity
-        self.output = Output(plan, self.facts.layout, self.stats, self._most_rows)
+        self.output = Output(plan, self.facts.layout, self.stats, shares.piece_rows)
         self.meeting = Meeting(self.table, self.output)
         if plan.ordered:
             self.meeting = OrderedMeeting(self.table, self.output, self.facts, self.partitions.reader)
         self.unmatched_sample = self.output.unmatched_sample
         self.iteration = 0
-        self.stats.peak_bytes = budget.peak
 
     # -- the flow --------------------------------------------------------------------------------------------------
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self._loop(Source(batches, self.plan, self.output, self._answer))
+        yield from self._loop(Source(batches, self))
 
     @abstractmethod
     def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
@@ -203,14 +205,14 @@ class WaitingJoin(Join):
     def _admit(self, stream: pa.RecordBatch, codes: Codes) -> Iterator[pa.RecordBatch]:
         """Let tuples wait, unless they can be answered by now; there must be room for all."""
         waiting = np.ones(stream.num_rows, np.bool_)
-        yield from self._answer(stream, codes, waiting, again=True)
+        yield from self.answer(stream, codes, waiting, again=True)
         rows, misses = chosen(stream, codes, waiting)
         self.stats.misses += len(misses)
         self.stats.hits += len(codes) - len(misses)
         if len(misses):
             self._added(self.table.add(rows, misses, self.iteration))
 
-    def _answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         """Give out what needs no disk, and clear ``waiting`` for it; ``again`` when these tuples were asked before."""
         del stream, codes, waiting, again
         yield from ()
@@ -223,16 +225,16 @@ class WaitingJoin(Join):
 
         ``whole`` says that these are all rows of their keys.
         """
-        distinct, first, last = groups_of(codes)
-        entries = self.table.lookup(distinct)
+        groups = Groups.of(codes, rows)
+        entries = self.table.lookup(groups.codes)
         hit = np.flatnonzero(entries >= 0)
-        distinct, entries, first, last = distinct[hit], entries[hit], first[hit], last[hit]
-        yield from self.meeting.meet(entries, distinct, first, last, rows)
+        groups, entries = groups[hit], entries[hit]
+        yield from self.meeting.meet(entries, groups)
         if whole:
-            self._brought(distinct, entries, first, last, rows)
+            self._brought(entries, groups)
         return entries
 
-    def _brought(self, codes: Codes, entries: Entries, first: Indices, last: Indices, rows: Addresses) -> None:
+    def _brought(self, entries: Entries, groups: Groups) -> None:
         """Groups of rows that tuples met, before these leave."""
 
     # -- what every join has -----------------------------------------------------------------------------------------
@@ -246,43 +248,41 @@ class WaitingJoin(Join):
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        """See `Join.least_bytes`."""
         row = output_row_bytes(facts, plan)
         return int(facts.index_bytes + facts.largest_page + row + cls._slot_bytes(facts, plan))
-
-    @classmethod
-    def buffer_share_of(cls, settings: JoinSettings) -> float:
-        """The disk buffer's share, which some joins have a setting for."""
-        return float(getattr(settings, "buffer_share", cls.buffer_share))
 
     @classmethod
     def divide(cls, scenario: Scenario) -> Shares:
         """How a budget is divided, in a run and in the cost model; a subclass adds what it reserves."""
         facts, plan, total = scenario.facts, scenario.plan, scenario.memory_bytes
         spare = max(0, total - cls.least_bytes(facts, plan))
-        buffer = buffer_bytes(facts, spare, cls.buffer_share_of(scenario.settings))
+        buffer = buffer_bytes(facts, spare, getattr(scenario.settings, cls.buffer_setting, cls.buffer_share))
         slot = cls._slot_bytes(facts, plan)
         row = output_row_bytes(facts, plan)
         output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
         free = max(0, total - facts.index_bytes - buffer - output - slot)
-        return Shares(spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
+        return Shares(scenario, spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
 
     @classmethod
-    def model(cls, scenario: Scenario, part: float = 1.0) -> Prediction:
-        """What follows from `counts`, for all of R or for a part of its keys."""
+    def model(cls, scenario: Scenario) -> Prediction:
+        """What follows from `counts`."""
         shares = cls.divide(scenario)
-        master = Master.of(scenario.facts, shares.buffer, part, scenario.profile)
-        hits, misses = cls.counts(scenario, shares, master)
-        parts = {
-            "index": scenario.facts.index_bytes,
-            cls.buffer_name: shares.buffer,
-            **shares.reserved,
-            "stream table": shares.slots * shares.slot,
-        }
-        return prediction(hits, misses, master, parts, shares.piece_rows)
+        return cls._predicted(shares, *cls.counts(shares))
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def _predicted(cls, shares: Shares, hits: float, misses: float) -> Prediction:
+        """Of a join that reads a partition for ``misses`` tuples."""
+        master, index = shares.master, shares.scenario.facts.index_bytes
+        requests = max(1, math.ceil(master.partition_pages / master.request_pages))
+        tuples = misses / max(1e-9, 1 - hits) / requests
+        words = f"{tuples:,.0f} tuples a read on a Zipf stream of {master.profile.skew:g}"
+        parts = {"index": index, cls.buffer_name: shares.buffer, **shares.reserved}
+        parts["stream table"] = shares.slots * shares.slot
+        pages = master.partition_pages / requests
+        return Prediction(hits, tuples, pages, parts, words, piece_rows=shares.piece_rows)
+
+    @classmethod
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """The cost model: the hit ratio, and how many tuples leave with a read; or else a join has its own `model`."""
         raise NotImplementedError
 

@@ -19,20 +19,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget import Budget
-from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.costs import Master, queue_reads, settled
-from semistream.joins.groups import groups_of
-from semistream.joins.matching import Indices
+from semistream.joins.contract import Scenario
+from semistream.joins.costs import queue_reads, settled
+from semistream.joins.groups import Groups
 from semistream.joins.papers.queue_join import QueueJoin
 from semistream.joins.papers.waiting_join import Shares
-from semistream.keys import Codes
-from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses, PackedRows
-from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import copy_rows
 
-Pinned = tuple[Codes, Indices, Indices, Addresses, list[PackedRows]]
 _PINNED = "pinned part"
 
 
@@ -41,62 +34,59 @@ class XHybridJoin(QueueJoin):
 
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
-
     buffer_name = "swappable part"
 
-    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: JoinSettings | None = None) -> None:
-        super().__init__(store, plan, budget, settings)
-        self._pinned_pages = _pages(self.shares, self.facts)
-        self._pinned: Pinned | None = None
+    def _set_up(self) -> None:
+        super()._set_up()
+        self._pinned_pages = _pages(self.shares)
+        self._pinned: Groups | None = None
 
-    def _pin(self) -> Pinned:
+    def _pin(self) -> Groups:
         """Load the first pages, as far as they hold whole groups."""
         _, firsts = next(iter(self.partitions.store.levels()))
         last = min(self._pinned_pages, len(firsts))
         while 0 < last < len(firsts) and firsts[last] == firsts[last - 1]:  # a group goes on there
             last -= 1
-        codes, kept = [np.empty(0, np.uint64)], []
+        codes, kept = [], []
         for some, rows in self.partitions.reader.page_rows(0, last):
             codes.append(some)
             kept.append(copy_rows(self.facts.layout, rows))
-        addresses = np.concatenate([packed.addresses for packed in kept]) if kept else np.empty(0, np.int64)
-        order = np.argsort(np.concatenate(codes), kind="stable")
-        return (*groups_of(np.concatenate(codes)[order]), addresses[order], kept)
+        return Groups.of_pieces(codes, kept)
 
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         """Probe the pinned part first; then, if anybody still waits, go on as HYBRIDJOIN."""
         if self._pinned is None:
             self._pinned = self._pin()
-        distinct, first, last, rows, _ = self._pinned
-        entries = self.table.lookup(distinct)
+        entries = self.table.lookup(self._pinned.codes)
         hit = np.flatnonzero(entries >= 0)
-        if len(hit):
+        entries = entries[hit]
+        if len(entries):
             self.iteration += 1
-            yield from self.meeting.meet(entries[hit], distinct[hit], first[hit], last[hit], rows)
-            yield from self.meeting.settle(self.table.slots_of(entries[hit]), self.iteration)
+            yield from self.meeting.meet(entries, self._pinned[hit])
+            yield from self.meeting.settle(self.table.slots_of(entries), self.iteration)
             self.fruitless += 1  # an iteration of its own, without a partition
-            self.table.remove(entries[hit])
+            self.table.remove(entries)
         if self.table.tuples:
             yield from super()._disk_phase()
 
     @classmethod
-    def pinned_bytes(cls, shares: Shares, settings: JoinSettings) -> int:
+    def pinned_bytes(cls, shares: Shares) -> int:
         """The pinned part: by default as large as the swappable one."""
-        del settings
         return 2 * shares.buffer
 
     @classmethod
     def divide(cls, scenario: Scenario) -> Shares:
         """As HYBRIDJOIN, with whole pages that are pinned; the rows taken from them are kept too."""
         shares, page = super().divide(scenario), scenario.facts.page_bytes
-        pinned = min(cls.pinned_bytes(shares, scenario.settings), shares.free) if shares.spare > 0 else 0
+        pinned = min(cls.pinned_bytes(shares), shares.free) if shares.spare > 0 else 0
         return replace(shares, reserved={_PINNED: 2 * (pinned // page // 2) * page})
 
     @classmethod
-    def counts(cls, scenario: Scenario, shares: Shares, master: Master) -> tuple[float, float]:
+    def counts(cls, shares: Shares) -> tuple[float, float]:
         """HYBRIDJOIN on what is not pinned; pinned keys take a slot for one iteration."""
+        master = shares.master
         ranked, popularity = master.profile.ranked, master.popularity
-        share = min(1.0, _pages(shares, scenario.facts) / master.pages)
+        share = min(1.0, _pages(shares) / master.pages)
         hits = popularity.head(share * master.keys) if ranked else share
         if share == 1.0:
             return hits, math.inf
@@ -107,5 +97,5 @@ class XHybridJoin(QueueJoin):
         return hits, tuples * (1 - hits)
 
 
-def _pages(shares: Shares, facts: StoreFacts) -> int:
-    return shares.reserved[_PINNED] // facts.page_bytes // 2
+def _pages(shares: Shares) -> int:
+    return shares.reserved[_PINNED] // shares.scenario.facts.page_bytes // 2

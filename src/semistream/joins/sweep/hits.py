@@ -50,6 +50,6 @@ def pairs_of_hits(
         found[left[same]] = True
         values[left[~found[left]]] = 1
         left, rows = left[same], rows[same]
-    made = list(output.bounded_pairs(stream, left, codes, rows)) if output.wants_rows else []
+    made = list(output.bounded_pairs(stream, left, codes[left], rows)) if output.wants_rows else []
     del kept
     return made

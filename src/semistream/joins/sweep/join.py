@@ -82,6 +82,7 @@ class SweepJoin(Join):
     name = "sweep"
     idea = "hot keys from memory, all others by planned sweeps over the pages they need"
     settings_type = SweepSettings
+    settings: SweepSettings
 
     def __init__(
         self,
@@ -95,7 +96,6 @@ class SweepJoin(Join):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(store, plan, budget, settings)
-        self.settings = SweepSettings.of(settings)
         facts = self.facts
         parts = division or Division.of(facts, plan, budget.total, self.settings.cache_share)
         self.parts = parts
