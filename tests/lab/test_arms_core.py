@@ -107,6 +107,24 @@ def test_a_curve_has_all_rows() -> None:
     assert curve[-1] == [1990, 20]
 
 
+def test_the_same_rows_with_and_without_a_column_group(tmp_path: Path) -> None:
+    data = BenchData(tmp_path / "data", 20_000)
+    params = {"rows": 20_000, "stream": "narrow", "batch_rows": 2_000, "columns": "narrow", "memory": "20%"}
+    params |= {"warmup": 3, "batches": 3, "threads": 1, "direct": False}
+    plain, grouped = (run(Cell("core", arm, params), data) for arm in ("sweep", "sweep_groups"))
+    assert plain["checksum"] == grouped["checksum"]
+    assert plain["budget_bytes"] == grouped["budget_bytes"]
+    assert grouped["bytes_read"] < plain["bytes_read"] / 2
+
+
+@pytest.mark.parametrize("arm", ["sweep", "sweep_groups", "duckdb_table"])
+def test_one_text_column(tmp_path: Path, arm: str) -> None:
+    params = {"rows": 5_000, "stream": "narrow", "batch_rows": 500, "columns": "text", "memory": "40%"}
+    params |= {"warmup": 1, "batches": 2, "threads": 1}
+    found = run(Cell("core", arm, params), BenchData(tmp_path / "data", 5_000))
+    assert found["rows"] == found["matched"] == 1_000
+
+
 @pytest.mark.parametrize("arm", ["sweep", "duckdb_table"])
 def test_a_cold_start_in_this_process(tmp_path: Path, arm: str) -> None:
     pytest.importorskip("duckdb")
