@@ -11,6 +11,7 @@ from semistream_lab import commands, suites
 from semistream_lab.arms_core import Batches, run
 from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.results import Results, disagreements
 from semistream_lab.settings import CORE_ARMS, Settings
 from semistream_lab.workloads.zipf import ZipfWorkload
@@ -115,6 +116,15 @@ def test_the_same_rows_with_and_without_a_column_group(tmp_path: Path) -> None:
     assert plain["checksum"] == grouped["checksum"]
     assert plain["budget_bytes"] == grouped["budget_bytes"]
     assert grouped["bytes_read"] < plain["bytes_read"] / 2
+
+
+def test_a_master_too_large_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = {"rows": 5_000, "stream": "narrow", "batch_rows": 500, "columns": "three", "memory": "200%"}
+    cell, data = Cell("core", "whole", {**params, "warmup": 1, "batches": 2}), BenchData(tmp_path / "data", 5_000)
+    assert run(cell, data)["matched"] == 1_000
+    monkeypatch.setattr("semistream_lab.arms_core.available_bytes", lambda: 100_000)
+    with pytest.raises(BenchmarkError, match=r"takes about .* of memory, and 100.0 kB are free"):
+        run(cell, data)
 
 
 @pytest.mark.parametrize("arm", ["sweep", "sweep_groups", "duckdb_table"])

@@ -74,12 +74,12 @@ def test_what_making_takes_is_known_before(data: BenchData, tmp_path: Path) -> N
 
     arms = ("sweep", "sweep_groups", "duckdb_table")
     making = Making.of(asked(tmp_path, 1_000_000, *arms))
-    assert making.bytes == pytest.approx(101e6 * (45 + 140 + 34 + 60))
+    assert making.bytes == pytest.approx(101e6 * (40 + 140 + 34 + 40))
     assert making.meanwhile == 140 * 10**8
     said = announcement(asked(tmp_path, 1_000_000, *arms))
     assert said is not None
     assert "data of 1,000,000, 100,000,000 rows is made first: the master, unsorted, the store" in said
-    assert "5 minutes on two idle cores, 28.2 GB of disk and 14.0 GB more meanwhile" in said
+    assert "5 minutes on two idle cores, 25.7 GB of disk and 14.0 GB more meanwhile" in said
     there = Settings("core", data.rows, tmp_path / "out", data.root, arms=("sweep", "inl"))
     data.store()
     assert Making.of(there) == Making(0, 0, 0)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from semistream.budget import format_bytes
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream_lab.abilities import join_takes
@@ -32,7 +33,7 @@ from semistream_lab.cells import GROUPS, Cell, algorithm_of, enriched
 from semistream_lab.checks import Checksum
 from semistream_lab.data import BenchData, warm_page_cache
 from semistream_lab.errors import BenchmarkError
-from semistream_lab.memory import MemorySampler, give_back_memory, peak_rss, reset_peak_rss
+from semistream_lab.memory import MemorySampler, available_bytes, give_back_memory, peak_rss, reset_peak_rss
 from semistream_lab.workloads.zipf import ZipfWorkload
 
 STATELESS_WARMUP = 3
@@ -40,6 +41,7 @@ _CHECKED_ROWS = 1 << 15
 _MOST_CHECKED = 80  # the number of a warm-up batch from which none is checked: a large master has hundreds
 _POINTS = 60  # of a curve
 MOST_HELD = 60_000_000  # stream rows that are made before the run, 20 bytes each
+_LOADED = 2  # times the master's bytes, while `whole` puts its pieces together
 INL_BATCHES = 3  # one read a row is slow; its rate needs no more
 
 
@@ -66,6 +68,8 @@ class OurArm:
         from semistream.lookup.run import make_join
 
         store = MasterStore.open(store_of(cell, data), direct=bool(cell.params.get("direct")))
+        if cell.arm == "whole":
+            _check_loading(store, enriched(cell.params["columns"]), schema)
         self.joined_by = make_join(
             schema,
             store,
@@ -92,6 +96,20 @@ class OurArm:
         """The budget in bytes; also the place where the join checks itself."""
         self.joined_by.check()
         return {"budget_bytes": self._budget}
+
+
+def _check_loading(store: MasterStore, columns: list[str], schema: pa.Schema) -> None:
+    """Raise an error where the machine's memory is too small for the whole master: rather that than to be killed."""
+    from semistream.joins import JOINS
+    from semistream.lookup.bind import bind
+    from semistream.lookup.spec import LookupSpec
+
+    plan = bind(LookupSpec(on="key", columns=columns), schema, store)
+    needed, there = _LOADED * JOINS["whole"].least_bytes(store.facts, plan), available_bytes()
+    if there is not None and needed > there:
+        raise BenchmarkError(
+            f"loading the whole master takes about {format_bytes(needed)} of memory, and {format_bytes(there)} are free"
+        )
 
 
 class Batches:

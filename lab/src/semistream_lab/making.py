@@ -38,7 +38,7 @@ def missing(data: BenchData, settings: Settings) -> list[Part]:
     """What is not there yet, of the parts that some arms read."""
     arms = settings.arms
     parts = {
-        "unsorted": Part("the master, unsorted", 45, 0.7),
+        "unsorted": Part("the master, unsorted", 40, 0.7),
         "store": Part("the store", _STORE_BYTES, 1.2, meanwhile=_STORE_BYTES),  # the sort spills as much again
     }
     if settings.grouped:
@@ -48,9 +48,9 @@ def missing(data: BenchData, settings: Settings) -> list[Part]:
     if "duckdb_table" in arms or "duckdb" in arms:
         import duckdb
 
-        parts[f"duckdb-{duckdb.__version__}"] = Part("DuckDB's table", 60, 1.0)
+        parts[f"duckdb-{duckdb.__version__}"] = Part("DuckDB's table", 40, 1.0)
     if settings.suite != "peers" and any(arm not in _WITHOUT_PARQUET for arm in arms):
-        parts["master"] = Part("the master as Parquet", 45, 0.5)
+        parts["master"] = Part("the master as Parquet", 40, 0.5)
     found = [part for name, part in parts.items() if not (data.directory / name).exists()]
     # The arm `build` makes a store once more, in a directory that is removed.
     return found + ([Part("a store to time", 0, 0.0, meanwhile=2 * _STORE_BYTES)] if "build" in arms else [])
