@@ -43,7 +43,8 @@ def profile(
 ) -> None:
     """Where a row's time goes in one cell of `bench core`, by CPU time and counts, beside the machine's limits.
 
-    One thread, files in the page cache. CPU time and counts do not depend on what else the machine does; the rate does.
+    One thread, files in the page cache. Counts do not depend on what else the machine does, CPU time and limits only as
+    far as others use the processor's caches; the rate does.
 
     [bold]Examples[/]
 
@@ -93,7 +94,11 @@ def run(settings: Settings, cell: Cell, console: Console) -> None:
     show(result)
     print(target)
     if result.get("busy"):
-        console.print(f"{result['busy']}; CPU times and counts hold, rows/s do not", style="yellow", highlight=False)
+        console.print(
+            f"{result['busy']}; counts hold, CPU times and limits are somewhat high, and rows/s mean nothing",
+            style="yellow",
+            highlight=False,
+        )
 
 
 @dataclass(frozen=True)
