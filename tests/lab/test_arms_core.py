@@ -11,6 +11,7 @@ from semistream_lab import commands, suites
 from semistream_lab.arms_core import Batches, run
 from semistream_lab.cells import Cell
 from semistream_lab.data import BenchData
+from semistream_lab.errors import BenchmarkError
 from semistream_lab.results import Results, disagreements
 from semistream_lab.settings import CORE_ARMS, Settings
 from semistream_lab.workloads.zipf import ZipfWorkload
@@ -105,6 +106,33 @@ def test_a_curve_has_all_rows() -> None:
     curve = batches.curve()
     assert len(curve) == 60
     assert curve[-1] == [1990, 20]
+
+
+def test_the_same_rows_with_and_without_a_column_group(tmp_path: Path) -> None:
+    data = BenchData(tmp_path / "data", 20_000)
+    params = {"rows": 20_000, "stream": "narrow", "batch_rows": 2_000, "columns": "narrow", "memory": "20%"}
+    params |= {"warmup": 3, "batches": 3, "threads": 1, "direct": False}
+    plain, grouped = (run(Cell("core", arm, params), data) for arm in ("sweep", "sweep_groups"))
+    assert plain["checksum"] == grouped["checksum"]
+    assert plain["budget_bytes"] == grouped["budget_bytes"]
+    assert grouped["bytes_read"] < plain["bytes_read"] / 2
+
+
+def test_a_master_too_large_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = {"rows": 5_000, "stream": "narrow", "batch_rows": 500, "columns": "three", "memory": "200%"}
+    cell, data = Cell("core", "whole", {**params, "warmup": 1, "batches": 2}), BenchData(tmp_path / "data", 5_000)
+    assert run(cell, data)["matched"] == 1_000
+    monkeypatch.setattr("semistream_lab.arms_core.available_bytes", lambda: 100_000)
+    with pytest.raises(BenchmarkError, match=r"takes about .* of memory, and 100.0 kB are free"):
+        run(cell, data)
+
+
+@pytest.mark.parametrize("arm", ["sweep", "sweep_groups", "duckdb_table"])
+def test_one_text_column(tmp_path: Path, arm: str) -> None:
+    params = {"rows": 5_000, "stream": "narrow", "batch_rows": 500, "columns": "text", "memory": "40%"}
+    params |= {"warmup": 1, "batches": 2, "threads": 1}
+    found = run(Cell("core", arm, params), BenchData(tmp_path / "data", 5_000))
+    assert found["rows"] == found["matched"] == 1_000
 
 
 @pytest.mark.parametrize("arm", ["sweep", "duckdb_table"])

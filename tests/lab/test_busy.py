@@ -66,6 +66,18 @@ def test_one_sentence_for_all() -> None:
     assert "busy: in 2 of 3 runs 43 to 90 % of its" in str(busy.summary([quiet, loud, {"others_share": 0.9}]))
 
 
+def test_a_short_part_of_a_long_run() -> None:
+    watch = busy.Watch()
+    quiet, loud = busy.Ticks(100, 0, 900), busy.Ticks(180, 0, 1020)
+    watch._looks = [(0.0, busy.Ticks(0, 0, 0), 0), (100.0, quiet, 100), (102.0, loud, 110)]
+    timed = watch.timed(100.5, 101.5)
+    assert timed == {"others_share_timed": 0.35}
+    said = busy.verdict({"others_share": 0.06, **timed})
+    assert said == "busy: 35 % of the machine's CPU time went to others"
+    assert busy.summary([{"others_share": 0.06, **timed}]) is not None
+    assert busy.verdict({"others_share": 0.06, **watch.timed(1.0, 99.0)}) is None
+
+
 def test_a_process_below_us_is_ours() -> None:
     spin = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ninput()"
     with busy.Watch() as watch:

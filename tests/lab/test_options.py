@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from semistream.commands.main import app
 from semistream.errors import SemistreamError
-from semistream_lab import plan_check, running, suites
+from semistream_lab import plan_check, profile_bench, running, suites
 from semistream_lab.cells import Cell
 from semistream_lab.errors import SettingError
 from semistream_lab.settings import Settings
@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, tuple[str, str | None]]] = {
         "--batches": ("4", "0"),
         "--warmup": ("2", "-1"),
         "--batch-rows": ("300,70,300", "1"),
-        "--columns": ("narrow,all,narrow", "all,none"),
+        "--columns": ("narrow,text,all,narrow", "all,none"),
         "--skews": ("1,0", "-1"),
         "--threads": ("1,2,1", "0"),
         "--cold": ("", None),
@@ -93,6 +93,19 @@ OPTIONS: dict[str, dict[str, tuple[str, str | None]]] = {
         "--batch-rows": ("300", "1"),
         "--columns": ("narrow,all", "none"),
     },
+    "profile": {
+        "--rows": ("5000", "0"),
+        "--out": ("somewhere", "a_file"),
+        "--data": ("elsewhere", "a_file"),
+        "--quick": ("", None),
+        "--arm": ("sweep_groups", "inl"),
+        "--memory": ("5%", "lots"),
+        "--batches": ("4", "0"),
+        "--warmup": ("2", "0"),
+        "--batch-rows": ("300", "1"),
+        "--columns": ("text", "none"),
+        "--skew": ("0.5", "-1"),
+    },
     "plan": {
         "--settings": ("1", "0"),
         "--seed": ("3", "-1"),
@@ -124,6 +137,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Cell]]:
     (tmp_path / "a_file").touch()
     monkeypatch.setattr(running, "run_cells", note)
     monkeypatch.setattr(plan_check, "run", planned)
+    monkeypatch.setattr(profile_bench, "run", lambda _, cell, __: found.append([cell]))
     return found
 
 
@@ -169,7 +183,7 @@ def test_a_value_that_does_not(ran: list[Any], tmp_path: Path, command: str, opt
     assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
 
 
-@pytest.mark.parametrize("command, option", [(c, o) for c, o in EACH if c != "plan"])
+@pytest.mark.parametrize("command, option", [(c, o) for c, o in EACH if c not in ("plan", "profile")])
 def test_the_command_that_is_noted_asks_for_the_same(ran: list[Any], command: str, option: str) -> None:
     ask(command, *given(option, OPTIONS[command][option][0]))
     cells, noted = ran[:2]
@@ -192,6 +206,14 @@ def test_a_budget_too_small_for_the_join(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"needs .* at least: give more, or more --rows"):
         suites.prepare(asked, made.append)
     assert "DuckDB" not in " ".join(made)
+
+
+def test_a_group_of_all_columns_is_no_group(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"rows": 1_000, "out": tmp_path, "data": tmp_path, "columns": ("all",)}
+    with pytest.raises(SettingError, match="a column group of all columns is the store itself"):
+        Settings("core", **asked, arms=("sweep_groups",))
+    arms = {cell.arm for cell in suites.cells(Settings("core", **asked, arms=("sweep", "sweep_groups")))}
+    assert arms == {"sweep"}
 
 
 def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:

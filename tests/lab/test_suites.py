@@ -36,6 +36,7 @@ def test_core_grid(tmp_path: Path) -> None:
     # two batch sizes and budgets; sweep also with O_DIRECT at the first budget, DuckDB with one thread and two
     assert count == {
         "sweep": 6,
+        "sweep_groups": 4,
         "sweep_each": 4,
         "inl": 2,
         "whole": 2,

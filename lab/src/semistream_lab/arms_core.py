@@ -5,7 +5,8 @@ go into a checksum that must be the same for all arms. Timed batches only count 
 but the join. Arms that keep nothing from batch to batch need less warm-up; all are timed on the same batches.
 
 `sweep` gets the timed batches as a stream: rows that miss may wait for those of later batches, up to a second, and all
-have left when the clock stops. `sweep_each` answers every batch whole before the next one comes, as the others do.
+have left when the clock stops. `sweep_groups` is the same on a store that also has a column group of the columns asked
+for. `sweep_each` answers every batch whole before the next one comes, as the others do.
 
 With ``cold`` there is no warm-up: all batches are timed from an empty cache on, and the result has the rate over time.
 """
@@ -24,14 +25,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from semistream.budget import format_bytes
 from semistream.stats import Stats
 from semistream.stores import MasterStore
 from semistream_lab.abilities import join_takes
-from semistream_lab.cells import Cell, enriched
+from semistream_lab.cells import GROUPS, Cell, algorithm_of, enriched
 from semistream_lab.checks import Checksum
-from semistream_lab.data import BenchData, build_store, warm_page_cache
+from semistream_lab.data import BenchData, warm_page_cache
 from semistream_lab.errors import BenchmarkError
-from semistream_lab.memory import MemorySampler, give_back_memory, peak_rss, reset_peak_rss
+from semistream_lab.memory import MemorySampler, available_bytes, give_back_memory, peak_rss, reset_peak_rss
 from semistream_lab.workloads.zipf import ZipfWorkload
 
 STATELESS_WARMUP = 3
@@ -39,6 +41,7 @@ _CHECKED_ROWS = 1 << 15
 _MOST_CHECKED = 80  # the number of a warm-up batch from which none is checked: a large master has hundreds
 _POINTS = 60  # of a curve
 MOST_HELD = 60_000_000  # stream rows that are made before the run, 20 bytes each
+_LOADED = 2  # times the master's bytes, while `whole` puts its pieces together
 INL_BATCHES = 3  # one read a row is slow; its rate needs no more
 
 
@@ -64,33 +67,49 @@ class OurArm:
     def __init__(self, cell: Cell, data: BenchData, schema: pa.Schema) -> None:
         from semistream.lookup.run import make_join
 
-        store = MasterStore.open(data.store(), direct=bool(cell.params.get("direct")))
-        self._join = make_join(
+        store = MasterStore.open(store_of(cell, data), direct=bool(cell.params.get("direct")))
+        if cell.arm == "whole":
+            _check_loading(store, enriched(cell.params["columns"]), schema)
+        self.joined_by = make_join(
             schema,
             store,
             on="key",
             memory=cell.params["memory"],
-            algorithm=cell.arm.removesuffix("_each"),
+            algorithm=algorithm_of(cell.arm),
             columns=enriched(cell.params["columns"]),
             **({"threads": cell.params.get("threads", 1)} if join_takes("threads") else {}),
         )
-        self._budget = self._join.budget.total
+        self._budget = self.joined_by.budget.total
         self._each = cell.arm.endswith("_each")
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One call for all, or a call a batch: then nothing waits for the next."""
         if not self._each:
-            return self._join.join(batches)
-        return itertools.chain.from_iterable(self._join.join([batch]) for batch in batches)
+            return self.joined_by.join(batches)
+        return itertools.chain.from_iterable(self.joined_by.join([batch]) for batch in batches)
 
     def counters(self) -> Stats:
         """As they are now."""
-        return self._join.stats.copy()
+        return self.joined_by.stats.copy()
 
     def details(self) -> dict[str, Any]:
         """The budget in bytes; also the place where the join checks itself."""
-        self._join.check()
+        self.joined_by.check()
         return {"budget_bytes": self._budget}
+
+
+def _check_loading(store: MasterStore, columns: list[str], schema: pa.Schema) -> None:
+    """Raise an error where the machine's memory is too small for the whole master: rather that than to be killed."""
+    from semistream.joins import JOINS
+    from semistream.lookup.bind import bind
+    from semistream.lookup.spec import LookupSpec
+
+    plan = bind(LookupSpec(on="key", columns=columns), schema, store)
+    needed, there = _LOADED * JOINS["whole"].least_bytes(store.facts, plan), available_bytes()
+    if there is not None and needed > there:
+        raise BenchmarkError(
+            f"loading the whole master takes about {format_bytes(needed)} of memory, and {format_bytes(there)} are free"
+        )
 
 
 class Batches:
@@ -156,9 +175,11 @@ def run(cell: Cell, data: BenchData, kind: Maker | None = None) -> dict[str, Any
                 checks[str(number)] = _checksum(arm, batches[number])
             else:
                 _consume(arm, [batches[number]], batches.size)
-        before, used, start = arm.counters(), time.process_time() - batches.making, batches.clock()
+        before, began = arm.counters(), time.time()
+        used, start = time.process_time() - batches.making, batches.clock()
         _consume(arm, batches.stream(timed), batches.size * len(timed))
         seconds, used = batches.clock() - start, time.process_time() - batches.making - used
+        ended = time.time()
         sampler.look()
         after = arm.counters()
         checks[str(last)] = _checksum(arm, batches[last])
@@ -175,6 +196,7 @@ def run(cell: Cell, data: BenchData, kind: Maker | None = None) -> dict[str, Any
         "pss_idle_bytes": usage.idle,
         "rss_growth_bytes": None if resident is None or peak is None else max(0, peak - resident),
         "workers": 1,
+        "timed": [began, ended],
         "cores_used": used / seconds,
         **({"curve": batches.curve()} if cell.params.get("cold") else {}),
         **counted(after.since(before)),
@@ -199,10 +221,15 @@ def _batch_numbers(cell: Cell) -> tuple[list[int], list[int]]:
     return list(range(warm)), list(range(first, first + (min(count, INL_BATCHES) if cell.arm == "inl" else count)))
 
 
+def store_of(cell: Cell, data: BenchData) -> Path:
+    """The store that an arm of ours reads."""
+    return data.store(cell.params["columns"] if cell.arm.endswith(GROUPS) else "")
+
+
 def _arm_class(name: str) -> Maker:
     from semistream.joins import JOINS
 
-    if name.removesuffix("_each") in JOINS:
+    if algorithm_of(name) in JOINS:
         return OurArm
     from semistream_lab import arms_duckdb
 
@@ -227,6 +254,9 @@ def load_code(cell: Cell, data: BenchData) -> None:
         warm_page_cache(peer(cell.arm).prepare(data, cell.params["columns"]))
     elif cell.arm.startswith("duckdb"):
         warm_page_cache(data.duckdb_table() if cell.arm == "duckdb_table" else data.master())
+    elif cell.arm.endswith(GROUPS):
+        for segment in MasterStore.open(store_of(cell, data)).covering(enriched(cell.params["columns"])).segments:
+            warm_page_cache(segment.path)
     elif not cell.params.get("direct"):
         warm_page_cache(data.store())
 
@@ -263,7 +293,7 @@ def _build(cell: Cell, data: BenchData) -> dict[str, Any]:
     ):
         sampler.mark_idle()
         start = time.perf_counter()
-        store = build_store(source, Path(place) / "store", ["key"], memory=cell.params["memory"])
+        store = MasterStore.build(source, Path(place) / "store", key="key", memory=cell.params["memory"])
         seconds = time.perf_counter() - start
         sampler.look()
         rows, size = store.rows, store.bytes

@@ -40,7 +40,9 @@ class _DuckArm:
         )
         self._connection.execute("SET enable_progress_bar = false")
         self._set_limit()
-        added = ", ".join(f"m.{name}" for name in enriched(cell.params["columns"]))
+        names = enriched(cell.params["columns"])
+        self._never_null = names[0]  # where there is a match
+        added = ", ".join(f"m.{name}" for name in names)
         self._query = f"SELECT s.*, {added} FROM batch s LEFT JOIN {master} m ON s.key = m.key"  # noqa: S608
 
     def _set_limit(self) -> None:
@@ -61,7 +63,7 @@ class _DuckArm:
                 self._limit *= 2
                 self._set_limit()
         self._stats.rows_in += batch.num_rows
-        self._stats.matched += batch.num_rows - result.column("surrogate").null_count
+        self._stats.matched += batch.num_rows - result.column(self._never_null).null_count
         yield from result.to_batches()
 
     def counters(self) -> Stats:

@@ -12,7 +12,6 @@ is measured is the time from its arrival to its commit in the table. At the end 
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import threading
@@ -28,8 +27,8 @@ from semistream.budget import parse_bytes
 from semistream.pipeline import Decision, Pipeline, Source, Step, compute, lookup, select, source
 from semistream.stores import MasterStore
 from semistream_lab.cells import Cell
-from semistream_lab.data import FILES_A_BATCH, BenchData, warm_page_cache
-from semistream_lab.data_pipeline import ADDED, KEYS, REVENUE, SALE, TABLE, SalesData, batch_name
+from semistream_lab.data import FILES_A_BATCH, BenchData, linked, warm_page_cache
+from semistream_lab.data_pipeline import ADDED, GROUP, KEYS, REVENUE, SALE, TABLE, SalesData, batch_name
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemoryCurve
 
@@ -67,7 +66,7 @@ def run_in(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dic
     first, timed, closed = params["warmup"], params["batches"], params["closed"]
     sales = data.sales(first + timed + closed, params["batch_rows"])
     for master in data.masters().values():
-        warm_page_cache(master.store() if cell.arm == "semistream" else master.master())
+        warm_page_cache(master.store(GROUP) if cell.arm == "semistream" else master.master())
     warm_page_cache(sales)
     job = Job(spark, data, place, params.get("memory"), natively=cell.arm == "spark")
     for number in range(first + timed):
@@ -116,7 +115,7 @@ class Job:
     # -- the two pipelines -------------------------------------------------------------------------------------------
 
     def _pipeline(self, memory: str) -> Pipeline:
-        stores = {name: self._stores.get(name) or master.store() for name, master in self.data.masters().items()}
+        stores = {name: self._stores.get(name) or master.store(GROUP) for name, master in self.data.masters().items()}
         whole = sum(MasterStore.open(path).bytes for path in stores.values())
         steps: list[Step] = [
             lookup(path, on={KEYS[name]: "key"}, columns=list(ADDED[name]), rename=ADDED[name], name=name)
@@ -207,6 +206,7 @@ class Job:
         seconds = np.diff([one.at for one in self.done[first - 1 : first + timed]])
         rows = sum(one.rows for one in self.done[first : first + timed])
         return {
+            "timed": [self.done[first - 1].at, self.done[-1].at],
             "rows_per_second": rows / float(seconds.sum()),
             "batch_seconds": float(np.median(seconds)),
             "rows": rows,
@@ -241,12 +241,3 @@ class Job:
         if row["rows"] != came:
             raise BenchmarkError(f"{came:,} rows came in and {row['rows']:,} are in the table")
         return {f"0+{came}": f"{row['rows']}:{row['mixed']}"}
-
-
-def linked(source: str, target: str) -> str:
-    """A second name for a file where that goes, else a copy with the same time."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-    return target

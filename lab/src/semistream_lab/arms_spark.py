@@ -22,6 +22,7 @@ import re
 import statistics
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,7 @@ class _Run:
         self.after_timed = self.first_timed + self.params["batches"]
         self.checks: dict[str, str] = {}
         self.nodes: list[str] = []
-        for path in (self.source, data.store(), self.arm.reads):
+        for path in (self.source, self.arm.reads):
             if path is not None:
                 warm_page_cache(path)
 
@@ -145,7 +146,10 @@ class _Run:
             raise BenchmarkError(f"the query made {len(took)} batches instead of {expected}")
         seconds = [took[number] for number in range(self.first_timed, self.after_timed)]
         rows = self.params["batch_rows"] * len(seconds)
+        started = {one["batchId"]: datetime.fromisoformat(one["timestamp"]).timestamp() for one in progress}
+        last = self.after_timed - 1
         return {
+            "timed": [started[self.first_timed], started[last] + took[last]],
             "rows_per_second": rows / sum(seconds),
             "batch_seconds": statistics.median(seconds),
             "rows": rows,

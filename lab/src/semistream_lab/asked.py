@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,10 +19,8 @@ from semistream_lab.errors import SettingError
 if TYPE_CHECKING:
     from semistream_lab.cells import Cell
     from semistream_lab.data import BenchData
-    from semistream_lab.settings import Settings
 
 T = TypeVar("T")
-_ROOM = 0.9  # of the free bytes, for data that is kept
 
 
 def once(values: Iterable[T]) -> tuple[T, ...]:
@@ -64,30 +61,17 @@ def check_directories(**given: Path) -> None:
             raise SettingError(f"--{name} {path}: {there} cannot be written to")
 
 
-def check_room(place: Path, every: Iterable[BenchData], settings: Settings) -> None:
-    """Raise an error where the data that is still to be made does not fit on the disk."""
-    needed = sum(data.bytes_to_make(settings.arms) for data in every)
-    there = next(one for one in (place.absolute(), *place.absolute().parents) if one.exists())
-    free = shutil.disk_usage(there).free
-    if needed > _ROOM * free:
-        sizes = ", ".join(f"{rows:,}" for rows in settings.sizes)
-        raise SettingError(
-            f"the data for {sizes} rows takes about {format_bytes(needed)}, and {there} has {format_bytes(free)} left; "
-            "give fewer --rows, or name another disk by --data"
-        )
-
-
 def check_budgets(cells: Iterable[Cell], data: BenchData) -> None:
     """Raise an error where a join of ours cannot work in its memory; the store is there."""
     from semistream.joins import JOINS
     from semistream.lookup.bind import bind
     from semistream.lookup.spec import LookupSpec
     from semistream.stores import MasterStore
-    from semistream_lab.cells import enriched
+    from semistream_lab.cells import algorithm_of, enriched
 
     store, stream = MasterStore.open(data.store()), data.load.stream(0, 1).schema
     for cell in cells:
-        name = "sweep" if cell.arm == "semistream" else cell.arm.removesuffix("_each")
+        name = algorithm_of(cell.arm)
         if name not in JOINS or "memory" not in cell.params:
             continue
         memory = cell.params["memory"]

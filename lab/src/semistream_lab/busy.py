@@ -3,7 +3,8 @@
 The kernel says how the time of all cores was spent (`/proc/stat`) and what every process used (`/proc/PID/stat`). What
 was used and is not that of the measured process or of one below it went to others: other processes, the kernel's own
 work, and what the hypervisor gave to other machines (*steal*). Processes are looked at every second, so that one which
-ends is lost for that long at most.
+ends is lost for that long at most. An arm that says when its timed part began and ended is judged by that part too: a
+warm-up of minutes would hide a few seconds in which others had everything.
 
 `verdict` is the one place where a result is called busy.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,11 +78,16 @@ def verdict(result: dict[str, Any], cores: int = 1) -> str | None:
     if "others_share" not in result:
         load = result.get("load_before", 0)
         return f"busy: it began at a load of {load:.1f}" if load > _LOAD_LIMIT * cores else None
-    others, stolen = result["others_share"], result.get("steal_share", 0.0)
+    others, stolen = others_of(result), result.get("steal_share", 0.0)
     if others <= LIMIT:
         return None
     hidden = f", of which the hypervisor took {100 * stolen:.0f} %" if stolen > LIMIT / 2 else ""
     return f"busy: {100 * others:.0f} % of the machine's CPU time went to others{hidden}"
+
+
+def others_of(result: dict[str, Any]) -> float:
+    """What others had, of the whole run or of its timed part, whichever is more."""
+    return float(max(result["others_share"], result.get("others_share_timed", 0.0)))
 
 
 def summary(results: Iterable[dict[str, Any]], environments: dict[str, Any] | None = None) -> str | None:
@@ -92,7 +99,7 @@ def summary(results: Iterable[dict[str, Any]], environments: dict[str, Any] | No
     if not busy:
         return None
     runs = f"in {len(busy)} of {len(found)} runs " if len(found) > 1 else ""
-    measured = [100 * one["others_share"] for one in busy if "others_share" in one]
+    measured = [100 * others_of(one) for one in busy if "others_share" in one]
     if measured:
         why = f"{runs}{_span(measured, '.0f')} % of its CPU time went to others"
     else:
@@ -113,13 +120,13 @@ class Watch:
 
     facts: dict[str, Any] = field(default_factory=dict)
     _seen: dict[tuple[int, int], int] = field(default_factory=dict)  # ticks by process and its start
+    _looks: list[tuple[float, Ticks, int]] = field(default_factory=list)  # when, all cores, our own
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         if not Path("/proc/stat").exists():
             return self
         self._look()
-        self._before, self._ours = _machine(), sum(self._seen.values())
         self._pressure, self._began = _pressure(), time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="busy", daemon=True)
         self._thread.start()
@@ -131,10 +138,22 @@ class Watch:
         self._ended.set()
         self._thread.join()
         self._look()
-        self.facts = shares(self._before, _machine(), sum(self._seen.values()) - self._ours)
+        self.facts = self._between(self._looks[0], self._looks[-1])
         if self._pressure is not None:
             waited = (_pressure() or 0.0) - self._pressure
             self.facts["cpu_pressure"] = round(min(1.0, waited / max(1e-9, time.monotonic() - self._began)), 4)
+
+    def timed(self, begin: float, end: float) -> dict[str, float]:
+        """What others had between two moments of `time.time`, as near as the looks allow."""
+        if not self._looks:
+            return {}
+        before = max((one for one in self._looks if one[0] <= begin), key=itemgetter(0), default=self._looks[0])
+        after = min((one for one in self._looks if one[0] >= end), key=itemgetter(0), default=self._looks[-1])
+        return {"others_share_timed": self._between(before, after)["others_share"]}
+
+    @staticmethod
+    def _between(before: tuple[float, Ticks, int], after: tuple[float, Ticks, int]) -> dict[str, float]:
+        return shares(before[1], after[1], after[2] - before[2])
 
     def _watch(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
@@ -155,6 +174,7 @@ class Watch:
             if pid in found:
                 ticks, started = found[pid]
                 self._seen[pid, started] = ticks
+        self._looks.append((time.time(), _machine(), sum(self._seen.values())))
 
 
 def below(root: int, parents: dict[int, int]) -> set[int]:

@@ -16,7 +16,14 @@ from semistream_lab.errors import SettingError
 
 ENRICHED = ("surrogate", "price", "vendor")  # what a warehouse load takes from the master
 # The master's columns that every arm adds, by the name of the choice.
-COLUMNS = {"narrow": ENRICHED[:2], "three": ENRICHED, "all": (*ENRICHED, "updated", "active", "description")}
+COLUMNS = {
+    "narrow": ENRICHED[:2],
+    "three": ENRICHED,
+    "text": ("description",),
+    "all": (*ENRICHED, "updated", "active", "description"),
+}
+COLUMN_WORDS = {"narrow": "two columns", "three": "three columns", "text": "one text column", "all": "all columns"}
+GROUPS = "_groups"  # at the end of an arm whose store has a column group of the columns asked for
 # Parameters that decide which rows a batch has, and which come out.
 PLACE = ("rows", "stream", "batch_rows", "columns", "skew", "layout", "workload", "options", "domain", "master_skew")
 
@@ -79,7 +86,23 @@ class Cell:
 
 
 def enriched(columns: str) -> list[str]:
-    """The master's columns that every arm adds: two, three, or all of them."""
+    """The master's columns that every arm adds, by the name of the choice."""
     if columns not in COLUMNS:
-        raise SettingError(f"columns={columns!r} is not known; choose 'narrow', 'three' or 'all'")
+        *most, last = (repr(name) for name in COLUMNS)
+        raise SettingError(f"columns={columns!r} is not known; choose {', '.join(most)} or {last}")
     return list(COLUMNS[columns])
+
+
+def reads_group(cell: Cell) -> bool:
+    """Does a cell read a store with a column group of the columns asked for?"""
+    ours = cell.arm.endswith(GROUPS) or (cell.suite, cell.arm) in (("spark", "semistream"), ("peers", "semistream"))
+    return ours and cell.params["columns"] != "all"
+
+
+def algorithm_of(arm: str) -> str:
+    """The join behind an arm of ours: `sweep_each` and `sweep_groups` differ in how it is called, and on which store.
+
+    >>> algorithm_of("sweep_groups"), algorithm_of("inl")
+    ('sweep', 'inl')
+    """
+    return "sweep" if arm == "semistream" else arm.removesuffix("_each").removesuffix(GROUPS)

@@ -54,7 +54,9 @@ BatchRows = Annotated[
 _SIZES = "200000,1000000,10000000; with --quick 200000"
 _BUDGETS = "10%,5%,2%,1%; with --quick 10%,1%"
 _SKEWS = "1,0.75,0.5,0.25,0; with --quick 1,0"
-Columns = Annotated[str, typer.Option("--columns", help="Master columns to add: narrow (two), three or all.")]
+Columns = Annotated[
+    str, typer.Option("--columns", help="Master columns to add: narrow (two), three, text (one) or all.")
+]
 
 
 @bench.command()
@@ -247,10 +249,16 @@ def need_results(directory: Path, command: str) -> None:
 def run_suite(settings: Settings, console: Console) -> None:
     """Prepare, run with a progress bar, report."""
     from semistream_lab import suites
+    from semistream_lab.making import announcement
+    from semistream_lab.needs import need_for
     from semistream_lab.report import write_report
     from semistream_lab.running import run_cells
 
     cells = suites.cells(settings)
+    need_for(cells)
+    said = None if settings.grid else announcement(settings)
+    if said:
+        console.print(said, highlight=False)
     run_cells(settings, cells, partial(suites.prepare, settings), write_report, console)
     if settings.suite in ("core", "peers"):
         _show_core(settings.out, {cell.key for cell in cells})

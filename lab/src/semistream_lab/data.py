@@ -3,7 +3,8 @@
 All of it comes from `ZipfWorkload`: keys follow Zipf's law with exponent 1, shuffled, so that hot rows share no pages.
 
     unsorted/    the master as Parquet in random order: what a store is built from
-    store/       the master store; store-narrow/ where it has a projection of the narrow columns
+    store/       the master store
+    store-with-…/  the same files under second names, and a column group of the columns asked for
     master/      the master as Parquet in key order, in row groups of 122,880 rows: for Spark and DuckDB
     duckdb-…/    DuckDB's own table with a primary key
     bucketed/    Spark's table, bucketed and sorted by the key
@@ -17,6 +18,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +29,14 @@ import pyarrow.parquet as pq
 
 from semistream.stores import MasterStore
 from semistream_lab.abilities import build_takes
-from semistream_lab.cells import ENRICHED
+from semistream_lab.cells import enriched
 from semistream_lab.workloads.zipf import ZipfWorkload
 
 ROW_GROUP = 122_880  # DuckDB's own size; Spark splits files at any of them
 FILES = 4  # of the master
 FILES_A_BATCH = 2
+_REPEATING = ["price", "vendor"]  # columns worth a dictionary; trying it for all takes half of the time to write
 BUCKETS = 16
-_PARQUET_BYTES, _STORE_BYTES, _DUCKDB_BYTES = 45, 140, 60  # of a row of the master, with some room
-_WITHOUT_PARQUET = ("sweep", "sweep_each", "inl", "whole", "duckdb_table", "build")
 
 
 def default_directory() -> Path:
@@ -69,35 +70,28 @@ class BenchData:
         """The master as Parquet, in random order."""
         with self.part("unsorted") as draft:
             if draft is not None:
-                _write_files(draft, self.load.master(), self.rows)
+                ours = isinstance(self.load, ZipfWorkload)
+                _write_files(draft, self.load.master(), self.rows, _REPEATING if ours else True)
         return self.directory / "unsorted"
 
-    def store(self) -> Path:
-        """The master store."""
-        name = self.store_name
-        if (self.directory / name).exists():
-            return self.directory / name
-        source = self.unsorted()
+    def store(self, group: str = "") -> Path:
+        """The master store; with ``group`` the one beside it that also has a column group of these columns.
+
+        There is no group of all columns: that is the store itself.
+        """
+        if not group or group == "all" or not build_takes("groups"):
+            if not (self.directory / "store").exists():
+                source = self.unsorted()
+                with self.part("store") as draft:
+                    if draft is not None:
+                        MasterStore.build(source, draft, key=self.key)
+            return self.directory / "store"
+        plain, name = self.store(), f"store-with-{group}"
         with self.part(name) as draft:
             if draft is not None:
-                build_store(source, draft, self.key)
+                shutil.copytree(plain, draft, copy_function=linked, dirs_exist_ok=True)
+                MasterStore.open(draft).project(group, enriched(group))
         return self.directory / name
-
-    @property
-    def store_name(self) -> str:
-        """The store's directory: one with a projection of the narrow columns, where stores have such, is another."""
-        return "store-narrow" if build_takes("groups") else "store"
-
-    def bytes_to_make(self, arms: Iterable[str]) -> int:
-        """About what the disk must hold for the parts that are not there yet, and while they are made."""
-        parts = {"unsorted": _PARQUET_BYTES, self.store_name: 2 * _STORE_BYTES}  # the sort spills as much again
-        if "duckdb_table" in arms:
-            import duckdb
-
-            parts[f"duckdb-{duckdb.__version__}"] = _DUCKDB_BYTES
-        if any(arm not in _WITHOUT_PARQUET for arm in arms):
-            parts["master"] = _PARQUET_BYTES
-        return self.rows * sum(size for name, size in parts.items() if not (self.directory / name).exists())
 
     def master(self) -> Path:
         """The master as Parquet, in key order."""
@@ -161,11 +155,13 @@ class BenchData:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def build_store(source: Path, path: Path, key: list[str], **more: Any) -> MasterStore:
-    """A store; where stores have them, with a projection of the columns that most benchmarks ask for."""
-    if build_takes("groups"):
-        more["groups"] = {"narrow": list(ENRICHED)}
-    return MasterStore.build(source, path, key=key, **more)
+def linked(source: str, target: str) -> str:
+    """A second name for a file where that works, else a copy with the same time."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
 
 
 @dataclass(frozen=True)
@@ -200,29 +196,41 @@ def warm_page_cache(path: Path) -> None:
                     pass
 
 
-def _write_files(directory: Path, batches: Iterable[pa.RecordBatch], rows: int) -> None:
-    """Parquet in a few files, a whole number of row groups in each."""
+def _write_files(
+    directory: Path, batches: Iterable[pa.RecordBatch], rows: int, repeating: list[str] | bool = True
+) -> None:
+    """Parquet in a few files, a whole number of row groups in each; columns with ``repeating`` values get dictionaries.
+
+    The next batch is made while the one before is written.
+    """
     most = -(-rows // FILES // ROW_GROUP) * ROW_GROUP
     written: list[Any] = []
     waiting: list[pa.RecordBatch] = []
     count = held = 0
-    for batch in batches:
-        waiting.append(batch)
-        held += batch.num_rows
-        while held >= ROW_GROUP:
-            table = pa.Table.from_batches(waiting)
-            count += _write_group(directory, written, table.slice(0, ROW_GROUP), count, most)
-            waiting = table.slice(ROW_GROUP).to_batches()
-            held -= ROW_GROUP
+    with ThreadPoolExecutor(1, thread_name_prefix="making") as pool:
+        made = iter(batches)
+        coming = pool.submit(next, made, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, made, None)
+            waiting.append(batch)
+            held += batch.num_rows
+            while held >= ROW_GROUP:
+                table = pa.Table.from_batches(waiting)
+                count += _write_group(directory, written, table.slice(0, ROW_GROUP), count, most, repeating)
+                waiting = table.slice(ROW_GROUP).to_batches()
+                held -= ROW_GROUP
     if held:
-        _write_group(directory, written, pa.Table.from_batches(waiting), count, most)
+        _write_group(directory, written, pa.Table.from_batches(waiting), count, most, repeating)
     for writer in written:
         writer.close()
 
 
-def _write_group(directory: Path, written: list[Any], table: pa.Table, count: int, most: int) -> int:
+def _write_group(
+    directory: Path, written: list[Any], table: pa.Table, count: int, most: int, repeating: list[str] | bool
+) -> int:
     if count // most == len(written):
-        written.append(pq.ParquetWriter(directory / f"part-{len(written):05d}.parquet", table.schema))
+        path = directory / f"part-{len(written):05d}.parquet"
+        written.append(pq.ParquetWriter(path, table.schema, use_dictionary=repeating))
     written[-1].write_table(table, row_group_size=ROW_GROUP)
     return int(table.num_rows)
 

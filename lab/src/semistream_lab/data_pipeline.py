@@ -28,6 +28,7 @@ ADDED = {
     "shops": {"surrogate": "shop_sk"},
 }
 SALE = {"sale_id": "bigint", "product": "bigint", "customer": "bigint", "shop": "bigint", "quantity": "int"}
+GROUP = "three"  # the column group of every store; it covers what is added
 REVENUE = "quantity * price"
 TABLE = [*SALE, *(name for names in ADDED.values() for name in names.values()), "revenue"]
 _BEGAN = 1_600_000_000  # Spark takes files in the order of their times

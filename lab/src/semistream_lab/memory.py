@@ -72,6 +72,15 @@ def peak_rss() -> int | None:
     return _status("VmHWM")
 
 
+def available_bytes() -> int | None:
+    """What new work could use without swapping, as the kernel guesses; None where it does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("MemAvailable:")), None)
+
+
 def _status(name: str) -> int | None:
     try:
         text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")

@@ -42,7 +42,7 @@ def peers(
         str | None, typer.Option("--batch-rows", help="Batch sizes.", show_default="200000; with --quick 20000")
     ] = None,
     columns: Annotated[
-        str, typer.Option("--columns", help="Master columns to add: narrow (two), three or all.")
+        str, typer.Option("--columns", help="Master columns to add: narrow (two), three, text (one) or all.")
     ] = "narrow",
 ) -> None:
     """Key-value stores, embedded databases and Flink's lookup join beside semistream, one thread each.

@@ -174,13 +174,13 @@ def run(settings: PipelineSettings, console: Any) -> None:
 
 def prepare(settings: PipelineSettings, note: Callable[[str], None]) -> None:
     """Make the data before anything is timed; what is there is kept."""
-    from semistream_lab.data_pipeline import SalesData
+    from semistream_lab.data_pipeline import GROUP, SalesData
     from semistream_lab.soak import BATCHES
 
     data = SalesData(settings.data, settings.rows)
     for name, master in data.masters().items():
         note(f"data: {name}, {master.rows:,} rows")
-        master.store()
+        master.store(GROUP)
         master.master()
     note("data: the sales")
     data.sales(settings.warmup + settings.batches + settings.closed, settings.batch_rows)

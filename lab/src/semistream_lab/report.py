@@ -20,7 +20,7 @@ from semistream_lab.report_core import name_of
 from semistream_lab.results import Group, Result, Results, cell_of, disagreements, grouped
 from semistream_lab.targets import NATIVE, STATED_FOR, Target, growth_targets, ratio, rival, targets
 
-OURS = ("semistream", "sweep")
+OURS = ("semistream", "sweep", "sweep_groups")
 BOUNDS = ("source", "passthrough", "whole")
 Column = tuple[str, Callable[[Group], str]]
 
@@ -152,12 +152,13 @@ def _core(groups: list[Group]) -> str:
     core = [group for group in groups if group.suite == "core" and group.arm != "build"]
     for title, here, curves in report_core.sections(core):
         shown: list[Column] = [
+            ("pages per M rows", report_core.pages_per_million),
+            ("read per row", report_core.bytes_per_row),
             ("× DuckDB, same threads", partial(_against_duckdb, groups=here)),
             ("memory taken", lambda g: _size_of(g, report_core.taken(g))),
             ("DuckDB's limit", lambda g: _size_of(g, "memory_limit_bytes")),
             ("cores used", lambda g: f"{g.median('cores_used') or 0:.2f}"),
             ("hits", lambda g: _percent(g, "hit_ratio")),
-            ("read a row", _read_a_row),
         ]
         text += f"<h3>{escape(title)}</h3>"
         text += _plot_and_table(here, shown) if here else ""
@@ -206,7 +207,7 @@ def _plot_and_table(groups: list[Group], more: list[Column]) -> str:
         ("range", _range),
         ("s a batch", lambda g: f"{g.median('batch_seconds') or 0:.3g}"),
         *more,
-        ("CPU to others", lambda g: _percent(g, "others_share")),
+        ("CPU to others", report_core.to_others),
     ]
     shown = [column for column in shown if any(column[1](group) != "–" for group in ordered)]
     lines = [[f"<b>{escape(name_of(group))}</b>", *(value(group) for _, value in shown)] for group in ordered]
@@ -241,11 +242,6 @@ def _size_of(group: Group, name: str) -> str:
 def _percent(group: Group, name: str) -> str:
     value = group.median(name)
     return "–" if value is None else f"{value:.1%}"
-
-
-def _read_a_row(group: Group) -> str:
-    value = group.median("bytes_read")
-    return "–" if value is None else format_bytes(value / (group.median("rows") or 1))
 
 
 def _legend(groups: Iterable[Group]) -> str:

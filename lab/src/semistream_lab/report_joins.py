@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 
 from semistream.budget import format_bytes
-from semistream_lab import plots
+from semistream_lab import plots, report_core
 from semistream_lab.grid_joins import AXES
 from semistream_lab.results import Group
 from semistream_lab.targets import Target, ratio
@@ -59,7 +59,7 @@ def curves(groups: list[Group]) -> Iterator[tuple[str, str]]:
 def table(groups: list[Group], point: dict[str, object]) -> tuple[list[str], list[list[str]]]:
     """All arms at one point, the best in tuples per page first."""
     header = ["join", "tuples per page", "per read", "bytes per tuple", "hits", "rows/s", "held", "growth"]
-    header += ["wait, iterations", "longest", "wait", "longest"]
+    header += ["wait, iterations", "longest", "wait", "longest", "CPU to others"]
     found = sorted(at(groups, point).values(), key=lambda group: -(group.median("tuples_per_page") or 0))
     return header, [_line(group) for group in found]
 
@@ -94,6 +94,7 @@ def _line(group: Group) -> list[str]:
         number("longest_wait_iterations", ",.0f"),
         seconds("wait_seconds"),
         seconds("longest_wait_seconds"),
+        report_core.to_others(group),
     ]
 
 

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from semistream.budget import format_bytes
-from semistream_lab import plots
+from semistream_lab import plots, report_core
 from semistream_lab.results import Group
 from semistream_lab.targets import Target, ratio
 
@@ -114,7 +114,18 @@ def pictures(groups: list[Group]) -> Iterator[tuple[str, str]]:
 
 def table(groups: list[Group]) -> tuple[list[str], list[list[str]]]:
     """A line an arm."""
-    header = ["arm", "products", "batch", "memory", "rows/s", "s a batch", "p50", "p99", "Python's memory"]
+    header = [
+        "arm",
+        "products",
+        "batch",
+        "memory",
+        "rows/s",
+        "s a batch",
+        "p50",
+        "p99",
+        "Python's memory",
+        "CPU to others",
+    ]
     lines = []
     for group in groups:
         soaked = group.arm.startswith("soak")
@@ -132,6 +143,7 @@ def table(groups: list[Group]) -> tuple[list[str], list[list[str]]]:
                 f"{p50:.2f} s",
                 f"{p99:.2f} s",
                 format_bytes(group.median("pss_bytes" if soaked else "pss_peak_bytes") or 0),
+                report_core.to_others(group),
             ]
         )
     return header, lines

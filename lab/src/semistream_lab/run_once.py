@@ -22,6 +22,9 @@ def run_cell(cell: Cell, root: Path) -> dict[str, Any]:
     load, start = os.getloadavg()[0], time.perf_counter()
     with Watch() as watch:
         result = _run(cell, root)
+    timed = result.pop("timed", None)
+    if timed is not None:
+        result |= watch.timed(*timed)
     result = {**result, **watch.facts, "load_before": load, "process_seconds": time.perf_counter() - start}
     return {**result, "busy": verdict(result, os.cpu_count() or 1)}
 
@@ -48,6 +51,10 @@ def _run(cell: Cell, root: Path) -> dict[str, Any]:
         from semistream_lab.peers import peer
 
         return peer(cell.arm).run(cell, data)
+    if cell.suite == "profile":
+        from semistream_lab import profiling
+
+        return profiling.run(cell, data)
     from semistream_lab import arms_core
 
     return arms_core.run(cell, data)

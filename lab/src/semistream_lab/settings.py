@@ -10,11 +10,12 @@ from semistream.errors import choose
 from semistream.joins import FORMER_NAMES
 from semistream_lab.abilities import join_takes
 from semistream_lab.asked import check_directories, check_memory, check_numbers, once
-from semistream_lab.cells import enriched
+from semistream_lab.cells import GROUPS, enriched
+from semistream_lab.data import BenchData
 from semistream_lab.errors import SettingError
 from semistream_lab.grid_joins import Grid
 
-CORE_ARMS = ("sweep", "sweep_each", "inl", "whole", "duckdb_parquet", "duckdb_table", "build")
+CORE_ARMS = ("sweep", "sweep_groups", "sweep_each", "inl", "whole", "duckdb_parquet", "duckdb_table", "build")
 SPARK_ARMS = ("source", "passthrough", "plain", "bucketed", "broadcast_stream", "semistream")
 
 
@@ -98,6 +99,8 @@ class Settings:
                 f"--threads {','.join(map(str, self.threads))}: this version's join takes no threads; add 1, or leave "
                 "sweep out of --arms"
             )
+        if self.suite == "core" and set(self.arms) == {"sweep_groups"} and set(self.columns) == {"all"}:
+            raise SettingError("a column group of all columns is the store itself: give sweep_groups other --columns")
         for name in ("memory", "batch_rows", "streams", "columns", "more_rows", "skews", "threads"):
             object.__setattr__(self, name, once(getattr(self, name)))
 
@@ -105,6 +108,15 @@ class Settings:
     def sizes(self) -> tuple[int, ...]:
         """Rows of all masters."""
         return once((self.rows, *self.more_rows))
+
+    @property
+    def grouped(self) -> bool:
+        """Does an arm read a store with a column group?"""
+        return any(arm == "semistream" or arm.endswith(GROUPS) for arm in self.arms)
+
+    def data_of(self, rows: int) -> BenchData:
+        """The data of one number of master rows."""
+        return BenchData(self.data, rows)
 
     @property
     def our_threads(self) -> tuple[int, ...]:

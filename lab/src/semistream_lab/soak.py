@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from semistream_lab.arms_pipeline import Job, linked
+from semistream_lab.arms_pipeline import Job
 from semistream_lab.cells import Cell
-from semistream_lab.data_pipeline import SalesData, batch_name
+from semistream_lab.data import linked
+from semistream_lab.data_pipeline import GROUP, SalesData, batch_name
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.memory import MemoryCurve
 
@@ -102,7 +103,7 @@ def soak(spark: SparkSession, cell: Cell, data: SalesData, place: Path) -> dict[
     _check_room(place, count * params["batch_rows"] * _ROW_BYTES)
     sales = data.sales(BATCHES, params["batch_rows"])
     changing = cell.arm == "soak_changes"
-    stores = {"products": _copied(data.store(), place / "products")} if changing else {}
+    stores = {"products": _copied(data.store(GROUP), place / "products")} if changing else {}
     job = Job(spark, data, place, params["memory"], stores=stores)
     load = _Load(job, sales, params["batch_rows"])
     with job, MemoryCurve() as memory:

@@ -126,6 +126,7 @@ class Semistream(Arm):
         super().__init__(spark, cell, data, place)
         from semistream.spark import Metrics
 
+        self.store = self.reads = data.store(cell.params["columns"])  # it has a column group of what is added
         self.run_log = place / "run.jsonl"
         self.metrics = Metrics(spark, self.run_log)
 
@@ -145,7 +146,7 @@ class Semistream(Arm):
         from semistream.spark import enrich
 
         options: dict[str, Any] = {"memory": self.memory, "columns": self.columns, **more}
-        return enrich(stream, self.data.store(), on="key", how="left", **options)
+        return enrich(stream, self.store, on="key", how="left", **options)
 
     def details(self, timed: range) -> dict[str, Any]:
         """The budget, and the counters of the timed batches once they have arrived."""
@@ -165,7 +166,10 @@ class Semistream(Arm):
                 total, seen = total + Stats(**{name: line[name] for name in names}), seen + 1
         if seen != len(timed):
             raise BenchmarkError(f"counters of {seen} of {len(timed)} timed batches arrived")
-        return {"budget_bytes": parse_bytes(self.memory, MasterStore.open(self.data.store()).bytes), **counted(total)}
+        return {
+            "budget_bytes": parse_bytes(self.memory, MasterStore.open(self.store).bytes),
+            **counted(total),
+        }
 
 
 def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from semistream_lab.asked import check_budgets, check_room
-from semistream_lab.cells import Cell
+from semistream_lab.asked import check_budgets
+from semistream_lab.cells import GROUPS, Cell, reads_group
 from semistream_lab.data import BenchData
 from semistream_lab.environment import environment
 from semistream_lab.errors import BenchmarkError
 from semistream_lab.grid_joins import Grid
+from semistream_lab.making import check_room
 from semistream_lab.results import Results, cell_of, check_agreement
 from semistream_lab.settings import Run, Settings
 from semistream_lab.targets import NATIVE
@@ -84,6 +85,8 @@ def _core_arm(settings: Settings, arm: str, common: dict[str, Any], memory: str,
     """An arm in all its ways; ``first`` is True once for each size of batches."""
     params = {**common, "memory": memory}
     if arm.startswith("sweep"):
+        if arm.endswith(GROUPS) and params["columns"] == "all":  # a group of all columns is the store itself
+            return []
         place = [(arm, {**params, "direct": False, "threads": threads}) for threads in settings.our_threads]
         # With little memory, O_DIRECT reads a page for every fourth row: minutes for what is known already.
         return place + ([(arm, {**params, "direct": True, "threads": 1})] if first and arm == "sweep" else [])
@@ -152,9 +155,9 @@ def prepare(settings: Settings, note: Callable[[str], None]) -> None:
             note(f"data: a store of {rows:,} rows")
             BenchData(settings.data, rows).store()
         return
-    check_room(settings.data, [BenchData(settings.data, rows) for rows in settings.sizes], settings)
+    check_room(settings)
     for rows in settings.sizes:
-        _prepare(settings, BenchData(settings.data, rows), note)
+        _prepare(settings, settings.data_of(rows), note)
 
 
 def _prepare(settings: Settings, data: BenchData, note: Callable[[str], None]) -> None:
@@ -162,8 +165,10 @@ def _prepare(settings: Settings, data: BenchData, note: Callable[[str], None]) -
     steps: list[tuple[str, Callable[[], object]]] = [
         ("the master, unsorted", data.unsorted),
         ("the store", data.store),
-        ("is the memory enough?", lambda: check_budgets(asked, data)),
     ]
+    groups = dict.fromkeys(cell.params["columns"] for cell in asked if reads_group(cell))
+    steps += [(f"the store with a column group ({name})", partial(data.store, name)) for name in groups]
+    steps.append(("is the memory enough?", lambda: check_budgets(asked, data)))
     if settings.suite == "core":
         if "duckdb_parquet" in settings.arms:
             steps.append(("the master as Parquet", data.master))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from semistream.budget import format_bytes
+from semistream_lab.cells import COLUMN_WORDS
 from semistream_lab.results import Group
 
 STATED_FOR = 10_000_000  # master rows
@@ -20,10 +21,12 @@ NATIVE = ("plain", "bucketed", "broadcast_stream")
 _MEMORY_SHARE, _MEMORY_WORKER = 1.1, 64 << 20
 _MEMORY = "10%"
 _CORE_PLACE = ("rows", "batch_rows", "columns", "skew")
-# sweep against DuckDB's table, one thread each, by rows of a batch and memory
+OURS = {"sweep": "sweep, plain store", "sweep_groups": "sweep, store with a column group"}  # each is judged apart
+_WIDE = ("text", "all")  # columns that are most of a row
+# each of them against DuckDB's table, one thread each, by rows of a batch and memory
 _CORE = {(200_000, "10%"): 3.0, (200_000, "1%"): 1.5, (2_000_000, "10%"): 2.5, (2_000_000, "1%"): 1.2}
 _TWO = 2.0  # the same, two threads each
-_AHEAD = 1.0  # the same with all columns, or a master larger than `STATED_FOR`
+_AHEAD = 1.0  # the same with columns that are most of a row, or a master larger than `STATED_FOR`
 _BOTH = 1.8  # two threads against one
 _RATE = 7e6  # rows a second, one thread
 _GROWTH = 0.75  # of the smallest master's rate, with the largest
@@ -83,40 +86,45 @@ def rival(group: Group, groups: Iterable[Group]) -> Group | None:
 
 
 def _core(groups: list[Group]) -> Iterator[Target]:
-    ours = [g for g in groups if g.suite == "core" and g.arm == "sweep" and not g.params.get("cold")]
+    for arm, words in OURS.items():
+        yield from _of_arm([g for g in groups if g.suite == "core"], arm, words)
+
+
+def _of_arm(groups: list[Group], arm: str, words: str) -> Iterator[Target]:
+    ours = [g for g in groups if g.arm == arm and not g.params.get("cold")]
     for group in ours:
         params, threads = group.params, group.params.get("threads", 1)
         if params.get("direct") or params.get("skew", 1.0) != 1.0 or params["batch_rows"] not in (200_000, 2_000_000):
             continue
         where = core_place(group)
-        whole_rows = params["columns"] == "all" or params["rows"] > STATED_FOR
-        if params["memory"] == _MEMORY and threads == 1 and not whole_rows:
+        much = params["columns"] in _WIDE or params["rows"] > STATED_FOR
+        if params["memory"] == _MEMORY and threads == 1 and not much:
             rate = group.rate
-            what = "sweep, one thread, warm"
+            what = f"{words}: one thread, warm"
             yield Target(where, what, f"≥ {_RATE / 1e6:g} M rows/s", f"{rate / 1e6:.2f} M rows/s", rate >= _RATE)
         other = rival(group, groups)
         if other is not None and params["memory"] in ("10%", "1%"):
-            aim = _AHEAD if whole_rows else _CORE[params["batch_rows"], params["memory"]] if threads == 1 else _TWO
-            what = f"against DuckDB's table, {threads} thread{'s' if threads > 1 else ''} each"
+            aim = _AHEAD if much else _CORE[params["batch_rows"], params["memory"]] if threads == 1 else _TWO
+            what = f"{words}: against DuckDB's table, {threads} thread{'s' if threads > 1 else ''} each"
             yield _at_least(where, what, aim, ratio(group, other))
         single = {name: params.get(name) for name in (*_CORE_PLACE, "memory", "direct")}
         one = next((g for g in ours if _has(g, **single) and g.params.get("threads", 1) == 1), None)
         if threads == 2 and one is not None:
-            yield _at_least(where, "two threads against one", _BOTH, ratio(group, one))
+            yield _at_least(where, f"{words}: two threads against one", _BOTH, ratio(group, one))
         if threads == 1 and params["memory"] == _MEMORY:
             place = {name: params.get(name) for name in _CORE_PLACE}
-            direct = _one(ours, "sweep", **place, memory=_MEMORY, direct=True)
+            direct = _one(ours, arm, **place, memory=_MEMORY, direct=True)
             if direct:
-                yield _at_least(where, "with O_DIRECT against warm", 0.5, ratio(direct, group))
+                yield _at_least(where, f"{words}: with O_DIRECT against warm", 0.5, ratio(direct, group))
             small = next((g for g in ours if _has(g, **place, memory="1%") and g.params.get("threads", 1) == 1), None)
             if small:
-                yield _at_least(where, "at 1 % memory against 10 %", 0.5, ratio(small, group))
+                yield _at_least(where, f"{words}: at 1 % memory against 10 %", 0.5, ratio(small, group))
 
 
 def core_place(group: Group) -> str:
     """Batches, memory, columns and keys of a cell, in words."""
     params = group.params
-    columns = {"narrow": "two columns", "three": "three columns", "all": "all columns"}[params["columns"]]
+    columns = COLUMN_WORDS[params["columns"]]
     skew = params.get("skew", 1.0)
     keys = "" if skew == 1.0 else ", uniform keys" if skew == 0 else f", skew {skew:g}"
     return f"core, {params['batch_rows']:,}-row batches, memory {params['memory']}, {columns}{keys}"
@@ -136,9 +144,9 @@ def growth_targets(groups: Iterable[Group]) -> Iterator[Target]:
     """Does the rate hold as the master grows, at the same share of it as memory?"""
     for _, sizes in grown(groups):
         small, large = next(iter(sizes.values())), list(sizes.values())[-1]
-        if large.arm == "sweep" and not large.params.get("direct") and large.params.get("threads", 1) == 1:
+        if large.arm in OURS and not large.params.get("direct") and large.params.get("threads", 1) == 1:
             rows = [group.params["rows"] for group in (small, large)]
-            what = f"rate with {rows[1]:,} rows against {rows[0]:,}"
+            what = f"{OURS[large.arm]}: rate with {rows[1]:,} rows against {rows[0]:,}"
             yield _at_least(core_place(large), what, _GROWTH, ratio(large, small))
 
 
@@ -153,7 +161,7 @@ def _build(groups: list[Group]) -> Iterator[Target]:
 
 def _memory(groups: list[Group]) -> Iterator[Target]:
     """Of each of our arms the run that comes nearest to its bound, or passes it by most."""
-    for arm in ("semistream", "sweep"):
+    for arm, words in {"semistream": "semistream", **OURS}.items():
         runs = [
             (
                 result["pss_growth_bytes"],
@@ -168,7 +176,7 @@ def _memory(groups: list[Group]) -> Iterator[Target]:
             growth, bound, group = max(runs, key=lambda run: run[0] / run[1])
             stream, size = group.params["stream"], group.params["batch_rows"]
             where = f"worst of {len(runs)} runs: {stream} stream, {size:,}-row batches, budget {group.params['memory']}"
-            what = f"memory growth of {arm}"
+            what = f"memory growth of {words}"
             yield Target(where, what, f"≤ {format_bytes(bound)}", format_bytes(growth), growth <= bound)
 
 

@@ -10,7 +10,9 @@ ARMS = {
     "cannot broadcast the preserved side of an outer join. Every key has a match here, so the rows are the same; "
     "that is checked",
     "sweep_each": "the same, but every batch is answered whole before the next one comes",
-    "sweep": "semistream's join, embedded: hot rows cached, the others by planned sweeps over the pages",
+    "sweep": "semistream's join, embedded, on a plain store: hot rows cached, the others by planned sweeps over the "
+    "pages",
+    "sweep_groups": "the same join on a store with a column group of the columns asked for (<code>groups=</code>)",
     "inl": "one indexed lookup per row: the papers' baseline",
     "whole": "the whole master in memory, whatever the budget: for orientation",
     "duckdb_parquet": "DuckDB, each batch joined by SQL with the master's Parquet files in key order",
@@ -30,7 +32,8 @@ METHOD = """
 <ul>
 <li><b>Data.</b> A master of 120-byte rows. The stream's keys follow Zipf's law with exponent 1; keys are shuffled, so
 hot rows share no pages. Narrow stream rows have 20 bytes, wide ones about 250. Three master columns are added to each
-row (surrogate, price, vendor) unless a title says <i>all</i>.</li>
+row (surrogate, price, vendor) unless a title names others: <i>two</i> are surrogate and price, the <i>text column</i>
+is the description of 83 bytes.</li>
 <li><b>Order.</b> Each run is a fresh process. Arms of one place follow each other, and each repetition starts with
 another arm.</li>
 <li><b>Agreement.</b> Every second warm-up batch and one after the timed ones are checked by count and by a checksum

@@ -40,7 +40,7 @@ class RowCodec:
             column = by_name[name]
             head[name] = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column.to_numpy(False)
         raw, size = head.tobytes(), self._head.itemsize
-        heads = [raw[start : start + size] for start in range(0, len(raw), size)]
+        heads = [raw[start : start + size] for start in range(0, len(raw), size)] if size else [b""] * len(head)
         if not self._text:
             return heads
         return [one + text.encode() for one, text in zip(heads, by_name[self._text[0]].to_pylist(), strict=True)]
@@ -48,7 +48,9 @@ class RowCodec:
     def decode(self, values: list[bytes]) -> list[pa.Array]:
         """The columns of some values."""
         size = self._head.itemsize
-        heads = np.frombuffer(b"".join([v[:size] for v in values] if self._text else values), self._head)
+        heads = np.empty(0, self._head)
+        if size:
+            heads = np.frombuffer(b"".join([v[:size] for v in values] if self._text else values), self._head)
         found = []
         for field in self._schema:
             if field.name in self._text:

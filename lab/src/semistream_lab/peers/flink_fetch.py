@@ -43,7 +43,7 @@ def fetch() -> Path:
     with tempfile.TemporaryDirectory(dir=jars().parent, prefix=".draft-flink-") as place:
         draft = Path(place) / "jars"
         draft.mkdir()
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         _do([*pip, "--no-binary", ":all:", "--dest", place, f"apache-flink-libraries=={VERSION}"])
         (archive,) = Path(place).glob("apache*flink*libraries*.tar.gz")
         with tarfile.open(archive) as packed:

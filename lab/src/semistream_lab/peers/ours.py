@@ -1,4 +1,4 @@
-"""semistream's own join, one thread."""
+"""semistream's own join, one thread, on a store with a column group: others keep only the columns asked for, too."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from semistream_lab.peers.contract import Peer, in_process
 
 
 class Ours(OurArm):
-    """`sweep`, which gets the batches as a stream."""
+    """`sweep_groups`, which gets the batches as a stream."""
 
     def __init__(self, cell: Cell, data: BenchData, schema: pa.Schema) -> None:
-        super().__init__(Cell(cell.suite, "sweep", cell.params, cell.repetition), data, schema)
+        super().__init__(Cell(cell.suite, "sweep_groups", cell.params, cell.repetition), data, schema)
 
 
 def prepare(data: BenchData, columns: str) -> Path:
     """The store."""
-    del columns
-    return data.store()
+    return data.store(columns)
 
 
 PEER = Peer("semistream's <code>join</code>, one thread", prepare, in_process(Ours))

@@ -199,13 +199,12 @@ class ZipfWorkload:
 
 def _texts(numbers: Numbers, width: int) -> pa.Array:
     """Text of a fixed width, made from numbers without a Python loop."""
+    from semistream_lab.workloads.zipf_kernels import number_texts
+
     count = len(numbers)
     letters = np.empty((count, width), np.uint8)
     words = b"article of the range, "
-    letters[:] = np.frombuffer((words * (width // len(words) + 1))[:width], np.uint8)
-    rest = numbers.copy()
-    for place in range(min(10, width)):
-        letters[:, place] = 48 + rest % 10
-        rest //= 10
+    words = (words * (width // len(words) + 1))[:width]
+    number_texts(numbers, min(10, width), np.frombuffer(bytearray(words), np.uint8), letters)
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])

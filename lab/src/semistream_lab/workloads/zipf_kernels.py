@@ -94,6 +94,18 @@ def zipf_share_out(numbers, rows, count, exponent, stride, sums, out):
         out[i] = rank
 
 
+@kernel("void(int64[::1], int64, uint8[::1], uint8[:, ::1])")
+def number_texts(numbers, digits, words, out):
+    """A text for each number: its last digits, the lowest first, then the words from there on."""
+    for i in range(len(numbers)):
+        rest = numbers[i]
+        for place in range(digits):
+            out[i, place] = np.uint8(48 + rest % 10)
+            rest //= 10
+        for place in range(digits, len(words)):
+            out[i, place] = words[place]
+
+
 @kernel("void(int64[::1], int64, uint64)")
 def permute(values, count, seed):
     """Replace each value in [0, count) by its image under a random permutation (Feistel network, walked back into
