@@ -105,6 +105,7 @@ OPTIONS: dict[str, dict[str, tuple[str, str | None]]] = {
         "--batch-rows": ("300", "1"),
         "--columns": ("text", "none"),
         "--skew": ("0.5", "-1"),
+        "--wait-seconds": ("inf", "-1"),
     },
     "plan": {
         "--settings": ("1", "0"),

@@ -77,6 +77,7 @@ class OurArm:
             memory=cell.params["memory"],
             algorithm=algorithm_of(cell.arm),
             columns=enriched(cell.params["columns"]),
+            **({"wait_seconds": cell.params["wait_seconds"]} if "wait_seconds" in cell.params else {}),
             **({"threads": cell.params.get("threads", 1)} if join_takes("threads") else {}),
         )
         self._budget = self.joined_by.budget.total

@@ -109,6 +109,7 @@ class BenchData:
         with self.part(name) as draft:
             if draft is not None:
                 with duckdb.connect(str(draft / "master.duckdb")) as connection:
+                    connection.execute("SET enable_progress_bar = false")
                     scan = iter(store.scan())
                     first = next(scan)
                     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], scan))

@@ -85,10 +85,10 @@ def announcement(settings: Settings) -> str | None:
         part.words for rows in settings.sizes for part in missing(settings.data_of(rows), settings) if part.seconds
     )
     sizes = ", ".join(f"{rows:,}" for rows in settings.sizes)
+    more = f" and {format_bytes(making.meanwhile)} more meanwhile" if making.meanwhile else ""
     return (
         f"data of {sizes} rows is made first: {', '.join(names)}; about {_duration(making.seconds)} on two idle cores, "
-        f"{format_bytes(making.bytes)} of disk and {format_bytes(making.meanwhile)} more meanwhile, of "
-        f"{format_bytes(free)} that are free"
+        f"{format_bytes(making.bytes)} of disk{more}, of {format_bytes(free)} that are free"
     )
 
 

@@ -5,7 +5,7 @@ machine can do.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,11 +40,15 @@ def profile(
     batch_rows: Annotated[int, typer.Option("--batch-rows", help="Rows per batch.")] = 200_000,
     columns: Columns = "three",
     skew: Annotated[float, typer.Option("--skew", help="Zipf exponent of the stream; 0 is uniform.")] = 1.0,
+    wait_seconds: Annotated[
+        float | None,
+        typer.Option("--wait-seconds", help="How long a row may wait; inf: counts are the same in every run."),
+    ] = None,
 ) -> None:
     """Where a row's time goes in one cell of `bench core`, by CPU time and counts, beside the machine's limits.
 
-    One thread, files in the page cache. Counts do not depend on what else the machine does, CPU time and limits only as
-    far as others use the processor's caches; the rate does.
+    One thread, files in the page cache. Counts do not depend on what else the machine does, unless it makes rows
+    wait to their deadline; CPU time and limits only as far as others use the processor's caches; the rate does.
 
     [bold]Examples[/]
 
@@ -55,6 +59,7 @@ def profile(
     from rich.console import Console
 
     from semistream.errors import choose
+    from semistream.lookup.pacing import check_wait_seconds
     from semistream_lab import suites
     from semistream_lab.data import default_directory
     from semistream_lab.settings import Settings
@@ -73,6 +78,9 @@ def profile(
     chosen = {**(QUICK if quick else FULL), "data": data or default_directory(), **given(asked)}
     settings = Settings("core", **chosen, repetitions=1, threads=(1,))
     cell = next(cell for cell in suites.cells(settings) if not cell.params["direct"])
+    if wait_seconds is not None:
+        check_wait_seconds(wait_seconds)
+        cell = replace(cell, params={**cell.params, "wait_seconds": wait_seconds})
     run(settings, cell, Console(stderr=True))
 
 

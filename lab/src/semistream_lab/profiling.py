@@ -2,8 +2,9 @@
 
 The names by which `sweep` calls its kernels are replaced, for the timed batches only, by functions that read the
 thread's CPU clock before and after. A phase is charged what it took itself, without the phases inside it; what no phase
-took is the interpreter's and numpy's. Counts depend on nothing but the data. CPU time leaves out the time in which
-others had the core, but not that they share its caches; the limits, measured in the same process, grow as well.
+took is the interpreter's and numpy's. Counts depend on nothing but the data, as long as no row waits to its deadline.
+CPU time leaves out when others had the core, but not that they share its caches; the limits, measured in the same
+process, grow as well.
 
 One kernel, `collect`, reads, checks, searches and projects. It is taken apart by doing a sample of its calls once more:
 reads alone, reads and checks, and so on; its time is divided as these are. The repetition is not in the totals.

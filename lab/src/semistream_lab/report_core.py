@@ -32,7 +32,7 @@ def taken(group: Group) -> str:
 
 
 def pages_per_million(group: Group) -> str:
-    """Pages read per million rows of the stream; a count, whatever else the machine does."""
+    """Pages read per million rows of the stream."""
     value = group.median("pages_read")
     return "–" if value is None else f"{1e6 * value / (group.median('rows') or 1):,.0f}"
 
