@@ -76,7 +76,7 @@ def test_a_lookup_reads_less(store: MasterStore) -> None:
         made = make_join(keys.schema, store, on="id", columns=columns, memory="300kB", algorithm="sweep")
         assert sum(batch.num_rows for batch in made.join([keys])) == keys.num_rows
         read[len(columns)] = made.stats.bytes_read
-    assert 0 < read[1] < read[2] / 4
+    assert 0 < read[1] <= read[2] / 4  # as their pages are: either store is read once
 
 
 def test_groups_of_an_existing_store(tmp_path: Path) -> None:

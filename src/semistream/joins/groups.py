@@ -22,21 +22,24 @@ class Waiting:
     """Stream rows sorted by code, and which of them have matched so far."""
 
     def __init__(
-        self, stream: pa.RecordBatch, codes: Codes, rows: Indices | None = None, matched: Mask | None = None
+        self, stream: pa.RecordBatch, codes: Codes, matched: Mask, rows: Indices | None, *, one_code: bool
     ) -> None:
-        """``rows`` are some of the stream's, if not all; ``matched`` is then shared with whoever has the others."""
+        """``rows`` are some of the stream's, if not all; ``matched`` is shared with whoever has the others."""
         from semistream.kernels.pairs import group_starts
 
-        self.stream = stream
+        self.stream, self.matched = stream, matched
+        if one_code and rows is not None:
+            self.order: Indices = rows
+            self.codes: Codes = codes[rows[:1]]
+            self.starts: Indices = np.array([0, len(rows)][: len(rows) + 1])
+            return
         mine = codes if rows is None else codes[rows]
         order = np.argsort(mine)
         starts = np.empty(len(mine) + 1, np.int64)
         ordered = mine[order]
-        self.order: Indices = order if rows is None else rows[order]
+        self.order = order if rows is None else rows[order]
         count = group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
-        self.codes: Codes = ordered[:count]
-        self.starts: Indices = starts[: count + 1]
-        self.matched = np.zeros(len(codes), np.bool_) if matched is None else matched
+        self.codes, self.starts = ordered[:count], starts[: count + 1]
 
     def pair(
         self, index: Indices, rows: Addresses, output: Output, grouped: tuple[Indices, Indices, Indices] | None = None

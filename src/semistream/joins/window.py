@@ -1,8 +1,9 @@
 """The window: stream rows that wait for their page, with the memory that joining them will take.
 
 Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. At a sweep the
-batches are put together column by column, so a waiting row is charged for its bytes and, once more, for its widest
-column, and for the arrays that sorting needs.
+batches are put together column by column, which takes the widest column once more; then they are met share by share
+(`semistream.joins.sweep.shares`), which takes less. A waiting row is charged for its bytes, its code, and the larger of
+the two.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.keys import Codes
 
-WORK_BYTES = 28  # a row's place in the order, its code, its group's start, and flags; or its code three times over
+WORK_BYTES = 28  # where rows are met all at once: a place in the order, a code, its group's start, and flags
+_CODE_BYTES = 8
+SHARE_BYTES = 12  # where they are met share by share: flags, and what the share at work takes, spread over all
 
 
 def _sizes(schema: pa.Schema) -> list[int]:
@@ -34,8 +37,8 @@ def stream_row_bytes(schema: pa.Schema) -> int:
 
 def charge(batch: pa.RecordBatch) -> int:
     """Bytes that these rows take in the window and while they are swept."""
-    widest = max((column.nbytes for column in batch.columns), default=0)
-    return int(batch.nbytes + widest + WORK_BYTES * batch.num_rows)
+    sizes = [column.nbytes for column in batch.columns]
+    return sum(sizes) + _CODE_BYTES * batch.num_rows + max(*sizes, SHARE_BYTES * batch.num_rows)
 
 
 def row_charge(schema: pa.Schema) -> int:
@@ -45,7 +48,7 @@ def row_charge(schema: pa.Schema) -> int:
 
 def waiting_bytes(schema: pa.Schema) -> int:
     """What one row is charged among many."""
-    return stream_row_bytes(schema) + max(_sizes(schema), default=0) + WORK_BYTES
+    return stream_row_bytes(schema) + _CODE_BYTES + max(*_sizes(schema), SHARE_BYTES)
 
 
 class Window:

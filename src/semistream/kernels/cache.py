@@ -190,6 +190,10 @@ def probe(header, codes, valid, out, staging, width):
                     prefetch(cell)
                     prefetch(cell + value_at + 24)
                     break
+            if ways[i] < 0:
+                first, second = sketch_pair(header, codes[start + i])
+                prefetch(first)
+                prefetch(second)
         for i in range(count):
             if not valid[start + i]:
                 out[start + i] = ROW_ABSENT

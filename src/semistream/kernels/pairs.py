@@ -60,3 +60,19 @@ def runs(values, distinct, first, last):
             n += 1
         last[n - 1] = i + 1
     return n
+
+
+@kernel("int64[::1](uint64[::1], uint64, uint64)")
+def select_range(codes, low, high):
+    """The places of the codes from ``low`` to ``high``, both included."""
+    width = high - low
+    count = 0
+    for i in range(len(codes)):
+        count += codes[i] - low <= width
+    out = np.empty(count, np.int64)
+    n = 0
+    for i in range(len(codes)):
+        if codes[i] - low <= width:
+            out[n] = i
+            n += 1
+    return out

@@ -49,7 +49,7 @@ from semistream.joins.sweep.balance import Balance
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.lane import Arrived, Lane
-from semistream.joins.sweep.shares import shares_of
+from semistream.joins.sweep.shares import SHARES, shares_of
 from semistream.joins.sweep.split import predict_sweep
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
 from semistream.joins.window import Window, charge, row_charge
@@ -230,7 +230,8 @@ class SweepJoin(Join):
         before = self._counters()
         stream, codes = self.window.take()
         matched = np.zeros(len(codes), np.bool_)
-        shares = shares_of(codes, self.parts.lanes)
+        lanes = self.parts.lanes
+        shares = shares_of(codes, lanes, self.window_limit * len(codes) // (used * SHARES * lanes))
         least = self._least_frequency() if full else 0
         met = iter(shares)
         yield from self._in_lanes([lane.meet(met, stream, codes, matched, least) for lane in self.lanes[: len(shares)]])

@@ -1,4 +1,8 @@
-"""How the lanes of a `sweep` share what waits: by ranges of its codes."""
+"""How a `sweep` divides what waits: into ranges of its codes, met one after the other by its lanes.
+
+A share is small, so what sorting and searching it takes is little beside the rows that wait. A code that many rows have
+is a share of its own: there is nothing to sort.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,10 @@ from semistream.joins.matching import Indices
 from semistream.joins.threads import LEAST_ROWS
 from semistream.keys import Codes
 
-_EACH = 2  # shares for each lane: one that has less to read takes the next
+SHARES = 16  # of a full window, for each lane that works on one
+_FEW = 2  # for each lane where less waits: one that has less to read takes the next
 _LOWEST = np.uint64(0)
-_SAMPLE = 256  # codes for each share
+_SAMPLE = 64  # codes for each share
 
 
 @dataclass
@@ -25,21 +30,32 @@ class Share:
     keys: int = 0
     absent: int = 0
 
+    @property
+    def one_code(self) -> bool:
+        """Do all its rows have the same code?"""
+        return self.high is not None and self.high - self.low == 1
+
     def rows(self, codes: Codes) -> Indices | None:
         """Which rows these are; None for all of them."""
-        above = codes >= self.low if self.low > _LOWEST else None
-        if self.high is None:
-            return None if above is None else np.flatnonzero(above)
-        below = codes < self.high
-        return np.flatnonzero(below if above is None else above & below)
+        from semistream.kernels.pairs import select_range
+
+        if self.high is None and self.low == _LOWEST:
+            return None
+        last = np.iinfo(np.uint64).max if self.high is None else self.high - np.uint64(1)
+        rows: Indices = select_range(codes, self.low, np.uint64(last))
+        return rows
 
 
-def shares_of(codes: Codes, lanes: int) -> list[Share]:
-    """Waiting rows by ranges of their codes, of about the same number of rows; a key's rows are in one share."""
-    count = min(_EACH * lanes, len(codes) // LEAST_ROWS) if lanes > 1 else 1
+def shares_of(codes: Codes, lanes: int, most_rows: int) -> list[Share]:
+    """Waiting rows by ranges of their codes, of at most about so many rows each; a key's rows are in one share."""
+    count = -(-len(codes) // max(1, most_rows))
+    if lanes > 1:
+        count = max(count, min(_FEW * lanes, len(codes) // LEAST_ROWS))
     if count <= 1:
         return [Share()]
     sample = np.sort(codes[:: max(1, len(codes) // (count * _SAMPLE))])
-    edges = np.unique(sample[[len(sample) * number // count for number in range(1, count)]])
+    edges, often = np.unique(sample[[len(sample) * number // count for number in range(1, count)]], return_counts=True)
+    frequent = edges[often > 1]
+    edges = np.union1d(edges, frequent[frequent < np.iinfo(np.uint64).max] + np.uint64(1))
     edges = edges[edges > _LOWEST]
     return [Share(low, high) for low, high in itertools.pairwise([_LOWEST, *edges, None])]
