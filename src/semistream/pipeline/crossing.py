@@ -23,8 +23,7 @@ from semistream.pipeline.columns import (
     time_column,
 )
 from semistream.pipeline.routes import Departure, leave_by
-from semistream.spark.columns import spark_arrow
-from semistream.spark.frames import quoted
+from semistream.spark.frames import quoted, spark_arrow
 from semistream.spark.lookups import CrossingLookup, look_up_all
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec

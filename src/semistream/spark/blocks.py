@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
-from semistream.spark.columns import fitted, spark_arrow
+from semistream.spark.frames import fitted, spark_arrow
 from semistream.spark.operator import Task
 
 Mask = npt.NDArray[np.bool_]
@@ -80,38 +80,16 @@ def answer_block(
     yield from answer_block(block.slice(half), answer, tasks, size)
 
 
-def find_matches(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
-    """The master's columns for each row of a block, in order, and which rows have no match."""
-    found, added = _found(task, keys)
-    place = np.full(len(keys[0]), -1, np.int64)
-    place[found] = np.arange(len(found))
-    return _taken(task, added, place)
+def find_matches(
+    task: Task, keys: list[pa.Array], most_bytes: int | None = None
+) -> tuple[list[pa.Array], Mask, Positions | None]:
+    """The master's columns for each row of a block, in order; which have no match; None.
 
-
-def find_all_matches(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list[pa.Array], Mask, Positions]:
-    """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
-
-    Raises `TooManyAnswersError` when they take more than ``most_bytes``.
+    With ``most_bytes`` a row may have several matches: in place of None come the rows that each entry belongs to; a row
+    without a match has one entry. Raises `TooManyAnswersError` when the matches take more.
     """
-    found, added = _found(task, keys, most_bytes)
-    lonely = np.flatnonzero(np.bincount(found, minlength=len(keys[0])) == 0)
-    owner = np.concatenate([found, lonely])
-    order = np.argsort(owner, kind="stable")
-    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
-    return *_taken(task, added, source), owner[order]
-
-
-def list_offsets(owner: Positions, rows: int) -> pa.Array:
-    """Where the entries of each row begin, in a list of entries in the order of their rows."""
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
-    return pa.array(offsets)
-
-
-def _found(task: Task, keys: list[pa.Array], most_bytes: int | None = None) -> tuple[Positions, list[pa.Array]]:
-    """Numbers of the rows that matched, and the master's columns beside each."""
-    plan = task.join.plan
-    numbers = pa.array(np.arange(len(keys[0])))  # in the last of the join's columns
+    plan, rows = task.join.plan, len(keys[0])
+    numbers = pa.array(np.arange(rows))  # in the last of the join's columns
     batches = task.join.join([pa.RecordBatch.from_arrays([*keys, numbers], schema=plan.stream)])
     parts, held = [], 0
     for batch in batches:
@@ -121,17 +99,27 @@ def _found(task: Task, keys: list[pa.Array], most_bytes: int | None = None) -> t
             batches.close()
             raise TooManyAnswersError
     table = pa.Table.from_batches(parts, plan.output)
-    kinds = [spark_arrow(plan.output.field(name).type) for name in plan.names]
-    added = [fitted(table.column(n).combine_chunks(), kind) for n, kind in zip(plan.names, kinds, strict=True)]
-    return table.column(len(plan.stream) - 1).to_numpy(), added
-
-
-def _taken(task: Task, added: list[pa.Array], source: Positions) -> tuple[list[pa.Array], Mask]:
+    found, owner = table.column(len(plan.stream) - 1).to_numpy(), None
+    source = np.full(rows, -1, np.int64)
+    if most_bytes is None:
+        source[found] = np.arange(len(found))
+    else:
+        lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
+        owner = np.concatenate([found, lonely])
+        order = np.argsort(owner, kind="stable")
+        source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
+        owner = owner[order]
     missing = source < 0
-    places, absent = pa.array(source, mask=missing), pa.array(missing)
-    taken, defaults = [column.take(places) for column in added], task.operator.spec.defaults or {}
-    for number, name in enumerate(task.operator.names):
-        value = defaults.get(name)
-        if value is not None:
-            taken[number] = pc.if_else(absent, pa.scalar(value, taken[number].type), taken[number])
-    return taken, missing
+    places, absent, columns = pa.array(source, mask=missing), pa.array(missing), []
+    for name, new_name in zip(plan.names, task.operator.names, strict=True):
+        column = fitted(table.column(name).combine_chunks(), spark_arrow(plan.output.field(name).type)).take(places)
+        value = (task.operator.spec.defaults or {}).get(new_name)
+        columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
+    return columns, missing, owner
+
+
+def list_offsets(owner: Positions, rows: int) -> pa.Array:
+    """Where the entries of each row begin, in a list of entries in the order of their rows."""
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
+    return pa.array(offsets)
