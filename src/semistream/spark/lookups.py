@@ -14,7 +14,7 @@ collect it; in a pipeline the tasks that write the rows pick it up.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
 from semistream.lookup.bind import MATCHED, UNMATCHED
-from semistream.shedding.intervals import cut_blocks
-from semistream.spark.blocks import BlockSize, Positions, answer_block, find_matches, list_offsets
+from semistream.spark.blocks import BlockSize, Mask, Positions, answers, find_matches, list_offsets
 from semistream.spark.frames import force_rows, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, run_task
@@ -150,11 +149,10 @@ def _function(
             size = BlockSize(tasks, many=many)
             answer = partial(_answer, lookups, tasks, carries=carries)
             held: list[pa.Array] = []
-            for block in cut_blocks(itertools.chain([first], batches), size):
-                for made in answer_block(block, answer, tasks, size):
-                    held.append(made)
-                    if not carries or len(held) > 1:
-                        yield held.pop(0)
+            for made in answers(itertools.chain([first], batches), answer, tasks, size):
+                held.append(made)
+                if not carries or len(held) > 1:
+                    yield held.pop(0)
             stats = {one.status: _finish(task) for one, task in zip(lookups, tasks, strict=True)}
             for last in held:
                 yield _with_report(last, write_report(stats))
@@ -166,7 +164,7 @@ def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType])
     """A lookup's task, for columns of these ``kinds``, to which it adds its own."""
     operator, how = one.operator, one.operator.spec.how
     stream = [(name, kinds[column]) for name, column in zip(operator.inputs, one.inputs, strict=True)]
-    row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int64())
+    row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int32())
     exists = how in ("semi", "anti")
     task = stack.enter_context(run_task(operator, pa.schema([*stream, row]), "semi" if exists else "inner"))
     if not (one.many or exists or operator.one_match(task.join.store)):
@@ -191,23 +189,33 @@ def _finish(task: Task) -> Stats:
 
 
 def _answer(
-    lookups: Sequence[CrossingLookup], tasks: Sequence[Task], block: pa.RecordBatch, most_bytes: int, *, carries: bool
+    lookups: Sequence[CrossingLookup],
+    tasks: Sequence[Task],
+    pieces: Iterable[pa.RecordBatch],
+    most_bytes: int,
+    *,
+    carries: bool,
 ) -> pa.Array:
     """What all lookups have for the rows of a block, with a place for counters; lists where a row may have several."""
-    known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
-    flags = {name: known.pop(name).to_numpy(zero_copy_only=False).astype(bool) for name in _FLAGS if name in known}
-    active = flags.get(_ACTIVE, np.ones(block.num_rows, np.bool_))
-    given_up = flags.get(_GIVEN_UP, np.zeros(block.num_rows, np.bool_))
+    taken: list[pa.RecordBatch] = []
+
+    def first_asked() -> Iterator[list[pa.Array]]:
+        """The first lookup is asked as rows come, those after it for the whole block."""
+        for piece in pieces:
+            taken.append(piece)
+            yield _keys(lookups[0], *_known(piece)[:2])
+
+    limits = [most_bytes if one.many else None for one in lookups]
+    found = find_matches(tasks[0], first_asked(), limits[0])
+    [block] = pa.Table.from_batches(taken).combine_chunks().to_batches()
+    known, active, given_up = _known(block)
     results: list[pa.Array] = []
     owner: Positions | None = None  # the block's row that each row comes from, where there are others than these
-    for number, (one, task) in enumerate(zip(lookups, tasks, strict=True)):
-        keys = [known[name] for name in one.inputs]
-        if one.refuses_null:
-            for key in keys[: len(one.operator.spec.keys)]:
-                active = active & key.is_valid().to_numpy(zero_copy_only=False)
-        if not active.all():
-            keys = [pc.if_else(pa.array(active), column, pa.scalar(None, column.type)) for column in keys]
-        added, missing, source = find_matches(task, keys, most_bytes if one.many else None)
+    for number, one in enumerate(lookups):
+        if number > 0:
+            found = find_matches(tasks[number], [_keys(one, known, active)], limits[number])
+        active = _asked(one, known, active)
+        added, missing, source = found
         if source is not None:
             later, again = {name for other in lookups[number + 1 :] for name in other.inputs}, pa.array(source)
             known = {name: column.take(again) for name, column in known.items() if name in later}
@@ -222,6 +230,30 @@ def _answer(
         results.append(pa.nulls(len(active), pa.string()))
     struct = _struct(results)
     return struct if owner is None else pa.ListArray.from_arrays(list_offsets(owner, block.num_rows), struct)
+
+
+def _known(block: pa.RecordBatch) -> tuple[dict[str, pa.Array], Mask, Mask]:
+    """The columns that lookups may ask by; which rows are looked up, and which have waited in vain."""
+    known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
+    flags = {name: known.pop(name).to_numpy(zero_copy_only=False).astype(bool) for name in _FLAGS if name in known}
+    active = flags.get(_ACTIVE, np.ones(block.num_rows, np.bool_))
+    return known, active, flags.get(_GIVEN_UP, np.zeros(block.num_rows, np.bool_))
+
+
+def _asked(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> Mask:
+    """Which of the active rows a lookup is asked for."""
+    refused = one.inputs[: len(one.operator.spec.keys)] if one.refuses_null else ()
+    for name in refused:
+        active = active & known[name].is_valid().to_numpy(zero_copy_only=False)
+    return active
+
+
+def _keys(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> list[pa.Array]:
+    """What a lookup is asked by: NULL, which matches nothing, in rows that are not looked up."""
+    asked, keys = _asked(one, known, active), [known[name] for name in one.inputs]
+    if asked.all():
+        return keys
+    return [pc.if_else(pa.array(asked), key, pa.scalar(None, key.type)) for key in keys]
 
 
 def _with_report(answer: pa.Array, report: str) -> pa.Array:

@@ -39,6 +39,8 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
+_LENT = 0.75  # of a window, to the answers of blocks; a block is about this share of hits
+_ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
 
@@ -113,6 +115,7 @@ class Task:
     join: Join
     area: Area
     cache: SharedCache | None = None
+    room: int = 0  # bytes for answers that are held until they are in order
 
     def finish(self) -> Stats:
         """Check the accounting and what the user demanded; returns the task's counters."""
@@ -181,7 +184,10 @@ def _open(operator: Operator, content: StoreVersion) -> MasterStore:
 
 @contextmanager
 def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> Iterator[Task]:
-    """Set a task up within the operator's budget, and give everything back afterwards."""
+    """Set a task up within the operator's budget, and give everything back afterwards.
+
+    With ``how`` it is asked by keys, in blocks, and has room for their answers.
+    """
     store = open_content(operator)
     plan = operator.plan(stream, store, how)
     store = plan.reads(store)
@@ -192,8 +198,12 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
     ):
         cache: SharedCache | None = None
         own = operator.memory_bytes // operator.tasks
+        room = own // _ROOM
         if operator.algorithm == "sweep":
             cache, division = _open_cache(operator, store, plan, here)
+            if how is not None:  # of a block only the misses wait
+                lent = int(division.window * _LENT)
+                division, room, own = replace(division, window=division.window - lent), room + lent, own - lent
             budget = Budget(own - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
@@ -206,7 +216,7 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
             join = kind(store, plan, Budget(max(1, own)))
-        yield Task(operator, store, join, here, cache)
+        yield Task(operator, store, join, here, cache, room)
 
 
 def _open_cache(
