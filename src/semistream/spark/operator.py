@@ -6,7 +6,9 @@ partitions.
 
 from __future__ import annotations
 
+import gc
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -152,6 +154,7 @@ class Task:
 
 _stores: dict[tuple[str, bool], MasterStore] = {}
 _caches: dict[tuple[Path, str], SharedCache] = {}
+_modules = 0  # that were loaded when garbage was last looked for among all objects
 
 
 def open_content(operator: Operator) -> MasterStore:
@@ -217,6 +220,17 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
             join = kind(store, plan, Budget(max(1, own)))
         yield Task(operator, store, join, here, cache, room)
+    if running_attempt():
+        _keep_loaded()
+
+
+def _keep_loaded() -> None:
+    """Spark's workers collect garbage after every task: not among what was loaded, which stays as long as they live."""
+    global _modules
+    if len(sys.modules) > _modules:
+        _modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 def _open_cache(
