@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from semistream.spark.columns import fitted, spark_arrow
+from semistream.spark.frames import fitted, spark_arrow
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])

@@ -19,8 +19,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from semistream.errors import SemistreamError
@@ -39,40 +40,25 @@ def new_name(application: str) -> str:
 
 def directories(name: str) -> list[Path]:
     """Where an application's files may be on this host: in shared memory, or where that has no room."""
-    return [base / f"{_mine()}{name}" for base in _bases()]
+    bases = dict.fromkeys([SHARED_MEMORY, Path(tempfile.gettempdir())])
+    return [base / f"semistream-{os.geteuid()}-{name}" for base in bases]
 
 
 def remove_files(name: str) -> None:
     """Remove the files of an application; processes that still map them are not disturbed."""
-    for path in directories(name):
-        with suppress(OSError, SemistreamError):
-            _remove(path, force=True)
+    _remove(directories(name), force=True)
 
 
 def remove_stale() -> None:
     """Remove the directories of this user that no process holds: their keepers were killed with all the others."""
-    for base in _bases():
-        for path in base.glob(f"{_mine()}*"):
-            with suppress(OSError, SemistreamError):
-                _remove(path)
+    _remove(path for pattern in directories("*") for path in pattern.parent.glob(pattern.name))
 
 
-def _remove(path: Path, *, force: bool = False) -> None:
-    with _opened(path) as directory:
-        alive = open_private(_ALIVE, directory)
-        try:
+def _remove(paths: Iterable[Path], *, force: bool = False) -> None:
+    for path in paths:
+        with suppress(OSError, SemistreamError), _opened(path) as directory, _file(_ALIVE, directory) as alive:
             if not keeper.remove_unused(str(path), alive) and force:
                 shutil.rmtree(path)
-        finally:
-            os.close(alive)
-
-
-def _bases() -> list[Path]:
-    return list(dict.fromkeys([SHARED_MEMORY, Path(tempfile.gettempdir())]))
-
-
-def _mine() -> str:
-    return f"semistream-{os.geteuid()}-"
 
 
 @contextmanager
@@ -84,6 +70,16 @@ def _opened(path: Path) -> Iterator[int]:
         yield directory
     finally:
         os.close(directory)
+
+
+@contextmanager
+def _file(name: str, directory: int) -> Iterator[int]:
+    """The descriptor of one of its files (`open_private`), while the body runs."""
+    fd = open_private(name, directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_private(name: str, directory: int) -> int:
@@ -108,12 +104,12 @@ def _check_private(fd: int, name: str | Path) -> None:
         )
 
 
+@dataclass(frozen=True)
 class Area:
     """The directory, while a task runs; several processes have it open at once."""
 
-    def __init__(self, path: Path, directory: int) -> None:
-        self.path = path
-        self._directory = directory
+    path: Path
+    _directory: int
 
     def open(self, name: str) -> int:
         """A descriptor of one of its files, created when it is not there."""
@@ -142,12 +138,9 @@ class Area:
     @contextmanager
     def locked(self, name: str) -> Iterator[int]:
         """One of its files, while no other task has it."""
-        fd = self.open(name)
-        try:
+        with _file(name, self._directory) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield fd
-        finally:
-            os.close(fd)
 
 
 @contextmanager
@@ -157,13 +150,13 @@ def area(name: str, size: int, prefix: str) -> Iterator[Area]:
     Once chosen it stays: the file ``prefix`` marks the choice.
     """
     for path in _candidates(name, size, prefix):
-        with _held(path) as found:
-            if found is None:
-                continue
-            os.close(found.open(prefix))
-            yield found
-            return
-    raise SemistreamError(f"no directory for shared files can be made in {' or '.join(map(str, _bases()))}")
+        with ExitStack() as stack:
+            if (found := _enter(path, stack)) is not None:
+                os.close(found.open(prefix))
+                yield found
+                return
+    places = " or ".join(str(path.parent) for path in directories(name))
+    raise SemistreamError(f"no directory for shared files can be made in {places}")
 
 
 def _candidates(name: str, size: int, prefix: str) -> list[Path]:
@@ -183,40 +176,37 @@ def _has_room(size: int) -> bool:
     return found.f_bavail * found.f_frsize > size + _SPARE_BYTES
 
 
-@contextmanager
-def _held(path: Path) -> Iterator[Area | None]:
-    """The directory, made when it is not there, kept while the body runs and watched by a keeper; None: no right to."""
-    with ExitStack() as stack:
-        while True:
-            try:
-                if not path.exists():
-                    remove_stale()
-                    with suppress(FileExistsError):
-                        path.mkdir(mode=0o700)
-                directory = stack.enter_context(_opened(path))
-                alive = open_private(_ALIVE, directory)
-            except FileNotFoundError:
-                if not path.parent.is_dir():
-                    break
-                continue  # removed by others in between
-            except PermissionError:
-                break
-            stack.callback(os.close, alive)
-            fcntl.flock(alive, fcntl.LOCK_SH)
-            if os.fstat(alive).st_nlink:  # else it was removed before we had it
-                _watch(path, directory)
-                yield Area(path, directory)
-                return
-            stack.close()
-        yield None
+def _enter(path: Path, stack: ExitStack) -> Area | None:
+    """The directory, made when it is not there and watched by a keeper, until the stack ends; None: no right to."""
+    while True:
+        try:
+            if not path.exists():
+                remove_stale()
+                with suppress(FileExistsError):
+                    path.mkdir(mode=0o700)
+            directory = stack.enter_context(_opened(path))
+            alive = stack.enter_context(_file(_ALIVE, directory))
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                return None
+            continue  # removed by others in between
+        except PermissionError:
+            return None
+        fcntl.flock(alive, fcntl.LOCK_SH)
+        if os.fstat(alive).st_nlink:  # else it was removed before we had it
+            _watch(path, directory)
+            return Area(path, directory)
+        stack.close()
 
 
 def _watch(path: Path, directory: int) -> None:
     """Start a keeper for this executor unless it has one: the keeper inherits the lock that says so."""
     pid, start = _anchor()
-    lock = open_private(f"keeper-{pid}-{start}", directory)
-    alive = open_private(_ALIVE, directory)
-    try:
+    with (
+        suppress(BlockingIOError),
+        _file(f"keeper-{pid}-{start}", directory) as lock,
+        _file(_ALIVE, directory) as alive,
+    ):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(alive, fcntl.LOCK_SH)
         # By standard input, so that the process list shows neither the source nor the directory's name.
@@ -234,11 +224,6 @@ def _watch(path: Path, directory: int) -> None:
         with suppress(OSError), process.stdin as pipe:
             pipe.write((inspect.getsource(keeper) + call).encode())
         process.returncode = 0  # it outlives us: no warning that it still runs
-    except BlockingIOError:
-        return
-    finally:
-        os.close(alive)
-        os.close(lock)
 
 
 def _anchor() -> tuple[int, str]:

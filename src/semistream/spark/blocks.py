@@ -1,8 +1,12 @@
-"""Keys asked for in blocks, and their answers in order, however the join gives them, in bounded memory."""
+"""Keys asked for in blocks, and their answers in order, however the join gives them, in bounded memory.
+
+A block comes to the join in pieces, as the JVM makes its rows: what the cache answers is looked up meanwhile, and all
+misses of the block wait for one sweep. So the blocks are as large as memory lets them be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +15,19 @@ import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
-from semistream.spark.columns import fitted, spark_arrow
+from semistream.joins.sizes import projected, text_bytes
+from semistream.shedding.intervals import cut_blocks
+from semistream.spark.frames import fitted, spark_arrow
 from semistream.spark.operator import Task
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
-_MOST_BLOCK_ROWS = 1 << 17
+Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of a block, in so many bytes
+_MOST_BLOCK_ROWS = 1 << 20
 _LEAST_BLOCK_ROWS = 10_000
-_FIRST_BLOCK_ROWS = 1 << 14
+_PIECE_ROWS = 1 << 16
+_WORK_BYTES = 16  # of a row: its number, its place among the answers, its key
+_COPIES = 2.5  # of an answer: as the join gave it and in order; a column of it put together
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
 
 
@@ -27,42 +36,64 @@ class TooManyAnswersError(Exception):
 
 
 class BlockSize:
-    """How many rows are asked for at once: their answers, held until they are in order, take a small share of memory.
+    """How many rows are answered together: there is room for their answers, held until they are in order.
 
-    The first block goes by the width of a whole row of the master, those after it by the answers that were seen. Blocks
-    grow: the first ones are small, so that Python has work while the JVM still makes rows, and each later one may be as
-    large as all before it together.
+    The first block goes by a guess of the answers' width, those after it by the answers that were seen.
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
-        self._share = sum(task.operator.memory_bytes // task.operator.tasks // 16 for task in tasks)
-        self._row = sum(task.join.facts.row_bytes for task in tasks if task.join.plan.columns)
-        self._answered = 0
-        self._least = 1 if many else _LEAST_BLOCK_ROWS  # a row may have so many matches that it is one block
+        self._room = sum(task.room for task in tasks)
+        self._most_bytes = sum(task.operator.memory_bytes // task.operator.tasks // 4 for task in tasks)
+        layouts = [(task.join.facts, projected(task.join.facts, task.join.plan)) for task in tasks]
+        self._row = sum(layout.head + text_bytes(facts, layout) for facts, layout in layouts)
+        self.many = many
 
     def __call__(self) -> int:
-        """Rows of the next block."""
-        most = min(_MOST_BLOCK_ROWS, max(_FIRST_BLOCK_ROWS, self._answered))
-        return max(self._least, min(most, int(self._share / (64 + self._row))))
+        """Rows of a block; where a row may have many matches, it can be a block by itself."""
+        rows = int(self._room / (_WORK_BYTES + _COPIES * self._row))
+        return max(1 if self.many else _LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:
         """That the answers to so many rows may take."""
-        return max(4 * self._share, _ONE_ROW_BYTES if rows == 1 else 0)
+        return max(self._most_bytes, _ONE_ROW_BYTES if rows == 1 else 0)
 
     def note(self, answer: pa.Array) -> pa.Array:
         """Note the width of an answer, and give it back."""
         self._row = answer.nbytes / max(1, len(answer))
-        self._answered += len(answer)
         return answer
 
 
-def answer_block(
-    block: pa.RecordBatch, answer: Callable[[pa.RecordBatch, int], pa.Array], tasks: Sequence[Task], size: BlockSize
+def answers(
+    batches: Iterable[pa.RecordBatch], answer: Answer, tasks: Sequence[Task], size: BlockSize
 ) -> Iterator[pa.Array]:
+    """What ``answer`` gives for one block after the other, in pieces; a block is read piece by piece, as its rows come.
+
+    Where a row may have many matches, a block is one piece, since it may have to be halved.
+    """
+    taken, most = 0, _MOST_BLOCK_ROWS if size.many else _PIECE_ROWS
+    pieces = cut_blocks(batches, lambda: max(1, min(most, size() - taken)))
+
+    def block(piece: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        while piece is not None:
+            taken += piece.num_rows
+            yield piece
+            piece = next(pieces, None) if taken < size() else None
+        taken = 0
+
+    for first in pieces:
+        if size.many:
+            yield from answer_block(first, answer, tasks, size)
+            continue
+        made = size.note(answer(block(first), size.most_bytes(0)))
+        yield from (made.slice(start, _PIECE_ROWS) for start in range(0, len(made), _PIECE_ROWS))
+
+
+def answer_block(block: pa.RecordBatch, answer: Answer, tasks: Sequence[Task], size: BlockSize) -> Iterator[pa.Array]:
     """Answers to a block; where they are too many to be held at once, to one half after the other."""
     before = [task.join.stats.copy() for task in tasks]
     try:
-        made = answer(block, size.most_bytes(block.num_rows))
+        made = answer([block], size.most_bytes(block.num_rows))
     except TooManyAnswersError:
         if block.num_rows == 1:
             stores = ", ".join(task.operator.store for task in tasks)
@@ -80,25 +111,51 @@ def answer_block(
     yield from answer_block(block.slice(half), answer, tasks, size)
 
 
-def find_matches(task: Task, keys: list[pa.Array]) -> tuple[list[pa.Array], Mask]:
-    """The master's columns for each row of a block, in order, and which rows have no match."""
-    found, added = _found(task, keys)
-    place = np.full(len(keys[0]), -1, np.int64)
-    place[found] = np.arange(len(found))
-    return _taken(task, added, place)
+def find_matches(
+    task: Task, pieces: Iterable[list[pa.Array]], most_bytes: int | None = None
+) -> tuple[list[pa.Array], Mask, Positions | None]:
+    """The master's columns for each row of a block, in order; which have no match; None. ``pieces`` are its keys.
 
-
-def find_all_matches(task: Task, keys: list[pa.Array], most_bytes: int) -> tuple[list[pa.Array], Mask, Positions]:
-    """The same where a row may have several matches: with the row that each belongs to; one without has an entry.
-
-    Raises `TooManyAnswersError` when they take more than ``most_bytes``.
+    With ``most_bytes`` a row may have several matches: in place of None come the rows that each entry belongs to; a row
+    without a match has one entry. Raises `TooManyAnswersError` when the matches take more.
     """
-    found, added = _found(task, keys, most_bytes)
-    lonely = np.flatnonzero(np.bincount(found, minlength=len(keys[0])) == 0)
-    owner = np.concatenate([found, lonely])
-    order = np.argsort(owner, kind="stable")
-    source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
-    return *_taken(task, added, source), owner[order]
+    plan, rows, held = task.join.plan, 0, 0
+
+    def numbered() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for keys in pieces:
+            numbers = pa.array(np.arange(rows, rows + len(keys[0]), dtype=np.int32))  # in the stream's last column
+            rows += len(numbers)
+            yield pa.RecordBatch.from_arrays([*keys, numbers], schema=plan.stream)
+
+    parts: list[list[pa.Array]] = [[] for _ in range(1 + len(plan.names))]  # the numbers, and the master's columns
+    batches = task.join.join(numbered())
+    for batch in batches:
+        for part, column in zip(parts, batch.columns[len(plan.stream) - 1 :], strict=True):
+            part.append(column)
+            held += column.nbytes
+        if most_bytes is not None and held > most_bytes:
+            batches.close()
+            raise TooManyAnswersError
+    found = np.concatenate([np.empty(0, np.int32), *(part.to_numpy() for part in parts.pop(0))])
+    source, owner = np.full(rows, -1, np.int32), None
+    if most_bytes is None:
+        source[found] = np.arange(len(found), dtype=np.int32)
+    else:
+        lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
+        owner = np.concatenate([found, lonely])
+        order = np.argsort(owner, kind="stable")
+        source = np.concatenate([np.arange(len(found)), np.full(len(lonely), -1)])[order]
+        owner = owner[order]
+    missing = source < 0
+    places, absent, columns = pa.array(source, mask=missing), pa.array(missing), []
+    del found, source
+    for name, new_name in zip(plan.names, task.operator.names, strict=True):
+        kind, part = plan.output.field(name).type, parts.pop(0)  # one column at a time is there twice
+        column = fitted(pa.concat_arrays([pa.array([], kind), *part]), spark_arrow(kind)).take(places)
+        value = (task.operator.spec.defaults or {}).get(new_name)
+        columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
+    return columns, missing, owner
 
 
 def list_offsets(owner: Positions, rows: int) -> pa.Array:
@@ -106,32 +163,3 @@ def list_offsets(owner: Positions, rows: int) -> pa.Array:
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
     return pa.array(offsets)
-
-
-def _found(task: Task, keys: list[pa.Array], most_bytes: int | None = None) -> tuple[Positions, list[pa.Array]]:
-    """Numbers of the rows that matched, and the master's columns beside each."""
-    plan = task.join.plan
-    numbers = pa.array(np.arange(len(keys[0])))  # in the last of the join's columns
-    batches = task.join.join([pa.RecordBatch.from_arrays([*keys, numbers], schema=plan.stream)])
-    parts, held = [], 0
-    for batch in batches:
-        parts.append(batch)
-        held += batch.nbytes
-        if most_bytes is not None and held > most_bytes:
-            batches.close()
-            raise TooManyAnswersError
-    table = pa.Table.from_batches(parts, plan.output)
-    kinds = [spark_arrow(plan.output.field(name).type) for name in plan.names]
-    added = [fitted(table.column(n).combine_chunks(), kind) for n, kind in zip(plan.names, kinds, strict=True)]
-    return table.column(len(plan.stream) - 1).to_numpy(), added
-
-
-def _taken(task: Task, added: list[pa.Array], source: Positions) -> tuple[list[pa.Array], Mask]:
-    missing = source < 0
-    places, absent = pa.array(source, mask=missing), pa.array(missing)
-    taken, defaults = [column.take(places) for column in added], task.operator.spec.defaults or {}
-    for number, name in enumerate(task.operator.names):
-        value = defaults.get(name)
-        if value is not None:
-            taken[number] = pc.if_else(absent, pa.scalar(value, taken[number].type), taken[number])
-    return taken, missing

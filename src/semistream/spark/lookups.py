@@ -14,28 +14,20 @@ collect it; in a pipeline the tasks that write the rows pick it up.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
 from semistream.lookup.bind import MATCHED, UNMATCHED
-from semistream.shedding.intervals import cut_blocks
-from semistream.spark.blocks import (
-    BlockSize,
-    Mask,
-    Positions,
-    answer_block,
-    find_all_matches,
-    find_matches,
-    list_offsets,
-)
-from semistream.spark.columns import spark_arrow, unused_name
-from semistream.spark.frames import force_rows, quoted, spark_fields
+from semistream.spark.blocks import BlockSize, Mask, Positions, answers, find_matches, list_offsets
+from semistream.spark.frames import force_rows, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, run_task
 from semistream.spark.prepare import Prepared
@@ -45,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-_ACTIVE, _GIVEN_UP, _ROW = "_ss_active", "_ss_given_up", "__row"
+_FLAGS = _ACTIVE, _GIVEN_UP = "_ss_active", "_ss_given_up"
+_ROW = "__row"
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,8 @@ def look_up_all(
     many = any(one.many for one in lookups)
     flags = {name: flag for name, flag in ((_ACTIVE, active), (_GIVEN_UP, given_up)) if flag is not None}
     crossing = [*flags, *inputs]
-    function = _function(tuple(lookups), crossing, many=many, carries=carrier is not None)
+    shipped = tuple(replace(one, operator=replace(one.operator, operator_count=len(lookups))) for one in lookups)
+    function = _function(shipped, crossing, many=many, carries=carrier is not None)
     hint = Iterator[pa.Array] if len(crossing) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
     function.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
     kind: DataType = ArrayType(answer) if many else answer
@@ -151,37 +145,28 @@ def _function(
             return
         kinds = {field.name: field.type for field in first.schema}
         with ExitStack() as stack:
-            tasks = [_start(stack, one, kinds, len(lookups)) for one in lookups]
+            tasks = [_start(stack, one, kinds) for one in lookups]
             size = BlockSize(tasks, many=many)
-
-            def answered(block: pa.RecordBatch, most_bytes: int) -> pa.Array:
-                return _answer(block, lookups, tasks, most_bytes if many else None)
-
-            previous: pa.Array | None = None
-            for block in cut_blocks(itertools.chain([first], batches), size):
-                for answer in answer_block(block, answered, tasks, size):
-                    if not carries:
-                        yield answer
-                        continue
-                    if previous is not None:
-                        yield _add_carrier(previous, None)
-                    previous = answer
+            answer = partial(_answer, lookups, tasks, carries=carries)
+            held: list[pa.Array] = []
+            for made in answers(itertools.chain([first], batches), answer, tasks, size):
+                held.append(made)
+                if not carries or len(held) > 1:
+                    yield held.pop(0)
             stats = {one.status: _finish(task) for one, task in zip(lookups, tasks, strict=True)}
-            if previous is not None:
-                yield _add_carrier(previous, write_report(stats))
+            for last in held:
+                yield _with_report(last, write_report(stats))
 
     return run
 
 
-def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType], operator_count: int) -> Task:
+def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType]) -> Task:
     """A lookup's task, for columns of these ``kinds``, to which it adds its own."""
     operator, how = one.operator, one.operator.spec.how
     stream = [(name, kinds[column]) for name, column in zip(operator.inputs, one.inputs, strict=True)]
-    row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int64())
+    row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int32())
     exists = how in ("semi", "anti")
-    task = stack.enter_context(
-        run_task(operator, pa.schema([*stream, row]), "semi" if exists else "inner", operator_count=operator_count)
-    )
+    task = stack.enter_context(run_task(operator, pa.schema([*stream, row]), "semi" if exists else "inner"))
     if not (one.many or exists or operator.one_match(task.join.store)):
         raise SchemaError(
             f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
@@ -204,54 +189,80 @@ def _finish(task: Task) -> Stats:
 
 
 def _answer(
-    block: pa.RecordBatch, lookups: Sequence[CrossingLookup], tasks: Sequence[Task], most_bytes: int | None
+    lookups: Sequence[CrossingLookup],
+    tasks: Sequence[Task],
+    pieces: Iterable[pa.RecordBatch],
+    most_bytes: int,
+    *,
+    carries: bool,
 ) -> pa.Array:
-    """What all lookups have for the rows of a block; lists where one of them may have several (``most_bytes``)."""
-    known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
-    active, given_up = _take_flag(known, _ACTIVE), _take_flag(known, _GIVEN_UP)
+    """What all lookups have for the rows of a block, with a place for counters; lists where a row may have several."""
+    taken: list[pa.RecordBatch] = []
+
+    def first_asked() -> Iterator[list[pa.Array]]:
+        """The first lookup is asked as rows come, those after it for the whole block."""
+        for piece in pieces:
+            taken.append(piece)
+            yield _keys(lookups[0], *_known(piece)[:2])
+
+    limits = [most_bytes if one.many else None for one in lookups]
+    found = find_matches(tasks[0], first_asked(), limits[0])
+    [block] = pa.Table.from_batches(taken).combine_chunks().to_batches()
+    known, active, given_up = _known(block)
     results: list[pa.Array] = []
     owner: Positions | None = None  # the block's row that each row comes from, where there are others than these
-    for number, (one, task) in enumerate(zip(lookups, tasks, strict=True)):
-        keys = [known[name] for name in one.inputs]
-        if one.refuses_null:
-            for key in keys[: len(one.operator.spec.keys)]:
-                if key.null_count:
-                    active = _and(active, key.is_valid().to_numpy(zero_copy_only=False))
-        if active is not None and not active.all():
-            keys = [pc.if_else(pa.array(active), column, pa.scalar(None, column.type)) for column in keys]
-        if one.many and most_bytes is not None:
-            added, missing, source = find_all_matches(task, keys, most_bytes)
+    for number, one in enumerate(lookups):
+        if number > 0:
+            found = find_matches(tasks[number], [_keys(one, known, active)], limits[number])
+        active = _asked(one, known, active)
+        added, missing, source = found
+        if source is not None:
             later, again = {name for other in lookups[number + 1 :] for name in other.inputs}, pa.array(source)
             known = {name: column.take(again) for name, column in known.items() if name in later}
             results = [column.take(again) for column in results]
-            active, given_up = (None if flag is None else flag[source] for flag in (active, given_up))
+            active, given_up = active[source], given_up[source]
             owner = source if owner is None else owner[source]
-        else:
-            added, missing = find_matches(task, keys)
         known |= zip(one.outputs, added, strict=True)
-        results += [*added, pa.array(~missing, mask=None if active is None else ~active)]
+        results += [*added, pa.array(~missing, mask=None if active.all() else ~active)]
         if one.leaves:
-            active = _and(active, ~missing if given_up is None or not one.unless_given_up else ~missing | given_up)
-    struct = pa.StructArray.from_arrays(results, [f"c{i}" for i in range(len(results))])
+            active = active & (~missing | given_up if one.unless_given_up else ~missing)
+    if carries:
+        results.append(pa.nulls(len(active), pa.string()))
+    struct = _struct(results)
     return struct if owner is None else pa.ListArray.from_arrays(list_offsets(owner, block.num_rows), struct)
 
 
-def _take_flag(known: dict[str, pa.Array], name: str) -> Mask | None:
-    """A column of truth values, taken out; None where nobody gave it."""
-    column = known.pop(name, None)
-    return None if column is None else column.to_numpy(zero_copy_only=False).astype(bool)
+def _known(block: pa.RecordBatch) -> tuple[dict[str, pa.Array], Mask, Mask]:
+    """The columns that lookups may ask by; which rows are looked up, and which have waited in vain."""
+    known: dict[str, pa.Array] = dict(zip(block.schema.names, block.columns, strict=True))
+    flags = {name: known.pop(name).to_numpy(zero_copy_only=False).astype(bool) for name in _FLAGS if name in known}
+    active = flags.get(_ACTIVE, np.ones(block.num_rows, np.bool_))
+    return known, active, flags.get(_GIVEN_UP, np.zeros(block.num_rows, np.bool_))
 
 
-def _and(one: Mask | None, other: Mask) -> Mask:
-    return other if one is None else one & other
+def _asked(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> Mask:
+    """Which of the active rows a lookup is asked for."""
+    refused = one.inputs[: len(one.operator.spec.keys)] if one.refuses_null else ()
+    for name in refused:
+        active = active & known[name].is_valid().to_numpy(zero_copy_only=False)
+    return active
 
 
-def _add_carrier(answer: pa.Array, report: str | None) -> pa.Array:
-    """An answer with the carrier as its last field, which has the task's report on the last row."""
+def _keys(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> list[pa.Array]:
+    """What a lookup is asked by: NULL, which matches nothing, in rows that are not looked up."""
+    asked, keys = _asked(one, known, active), [known[name] for name in one.inputs]
+    if asked.all():
+        return keys
+    return [pc.if_else(pa.array(asked), key, pa.scalar(None, key.type)) for key in keys]
+
+
+def _with_report(answer: pa.Array, report: str) -> pa.Array:
+    """An answer with the task's report on the last row, in its last field."""
     values = answer.values if pa.types.is_list(answer.type) else answer
-    carrier = pa.nulls(len(values), pa.string())
-    if report is not None:
-        carrier = pa.concat_arrays([carrier[1:], pa.array([report])])
-    columns = [*values.flatten(), carrier]
-    changed = pa.StructArray.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
-    return changed if values is answer else pa.ListArray.from_arrays(answer.offsets, changed)
+    *columns, carrier = values.flatten()
+    struct = _struct([*columns, pa.concat_arrays([carrier[1:], pa.array([report])])])
+    return struct if values is answer else pa.ListArray.from_arrays(answer.offsets, struct)
+
+
+def _struct(columns: list[pa.Array]) -> pa.Array:
+    return pa.StructArray.from_arrays(columns, [f"c{i}" for i in range(len(columns))])

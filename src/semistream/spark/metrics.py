@@ -82,7 +82,9 @@ class Metrics:
 
     def collect(self) -> Stats:
         """Take in the counters of batch DataFrames whose action has run; the others stay for a later call."""
-        _let_listeners_finish(self._spark)
+        context = getattr(self._spark, "_jsc", None)
+        if context is not None:  # Spark hands them over in the background; Spark Connect with the result
+            context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
         waiting, self._observations = self._observations, []
         for observation in waiting:
             if _has_run(observation):
@@ -96,18 +98,13 @@ class Metrics:
         stats = sum(add_reports(reports).values(), Stats())
         seconds = about.get("seconds")
         rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
-        _log.info(
-            "batch %s: %s rows%s, %s matched, %s unmatched%s, hit ratio %.3f, %s pages read, master version %s",
-            about.get("batch"),
-            f"{stats.rows_in:,}",
-            rate,
-            f"{stats.matched:,}",
-            f"{stats.unmatched:,}",
-            f", {stats.shed:,} shed" if stats.shed else "",
-            stats.hit_ratio,
-            f"{stats.pages_read:,}",
-            stats.master_version,
+        shed = f", {stats.shed:,} shed" if stats.shed else ""
+        said = (
+            f"batch {about.get('batch')}: {stats.rows_in:,} rows{rate}, {stats.matched:,} matched, "
+            f"{stats.unmatched:,} unmatched{shed}, hit ratio {stats.hit_ratio:.3f}, {stats.pages_read:,} pages read, "
+            f"master version {stats.master_version}"
         )
+        _log.info("%s", said)
         if self._run_log is not None:
             line = {"time": time.time(), **about, **stats.as_dict(), "hit_ratio": round(stats.hit_ratio, 6)}
             with self._run_log.open("a", encoding="utf-8") as file:
@@ -125,13 +122,8 @@ class Metrics:
             if not reports and progress.numInputRows == 0:
                 continue
             duration = (progress.durationMs or {}).get("triggerExecution")
-            about = {
-                "query": str(progress.id),
-                "run": str(progress.runId),
-                "batch": progress.batchId,
-                "operator": name,
-                "seconds": duration / 1000 if duration else None,
-            }
+            about = {"query": str(progress.id), "run": str(progress.runId), "batch": progress.batchId, "operator": name}
+            about["seconds"] = duration / 1000 if duration else None
             try:
                 self.take(reports, about)
             except Exception as error:  # noqa: BLE001 - Spark's listener bus would swallow it
@@ -141,13 +133,6 @@ class Metrics:
     def close(self) -> None:
         """Stop listening."""
         self._spark.streams.removeListener(self._listener)
-
-
-def _let_listeners_finish(spark: SparkSession) -> None:
-    """Spark hands an action's observations over in the background, soon after the action."""
-    context = getattr(spark, "_jsc", None)
-    if context is not None:  # Spark Connect hands them over with the result
-        context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
 
 
 def _has_run(observation: Any) -> bool:
@@ -162,13 +147,13 @@ def _listener(metrics: Metrics) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:
-            del event
-
         def onQueryProgress(self, event: Any) -> None:
             metrics.on_progress(event.progress)
 
+        def onQueryStarted(self, event: Any) -> None:
+            """Nothing to do."""
+
         def onQueryTerminated(self, event: Any) -> None:
-            del event
+            """Nothing to do."""
 
     return Listener()

@@ -6,10 +6,13 @@ partitions.
 
 from __future__ import annotations
 
+import gc
 import socket
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +41,8 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
+_LENT = 0.75  # of a window, to the answers of blocks; a block is about this share of hits
+_ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
 
@@ -61,12 +66,13 @@ class Operator:
     pinned_by: PinService | None = None  # None: by the tasks themselves
     shed_bytes: int = 0  # of the host's memory, for shedding in all tasks
     counts_bytes: int = 0  # of these, for the rows that keys have
+    operator_count: int = 1  # that run in one task
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The stream's columns that decide what matches: those of the key, and then that of the moment."""
-        keys, moment = self.spec.keys, self.spec.as_of
-        return (*keys, *([] if moment is None or moment in keys else [moment]))
+        moment = self.spec.as_of
+        return tuple(dict.fromkeys([*self.spec.keys, *([] if moment is None else [moment])]))
 
     def content(self) -> StoreVersion:
         """The master's version for the running task's batch."""
@@ -111,61 +117,57 @@ class Task:
     join: Join
     area: Area
     cache: SharedCache | None = None
+    room: int = 0  # bytes for answers that are held until they are in order
 
     def finish(self) -> Stats:
         """Check the accounting and what the user demanded; returns the task's counters."""
-        stats = self.join.stats
-        stats.check(f"enrich with {self.operator.store}")
-        self._check_misses(stats)
-        self._check_match_rate(stats)
+        operator, spec, stats = self.operator, self.operator.spec, self.join.stats
+        stats.check(f"enrich with {operator.store}")
+        sample = ", ".join(map(repr, self.join.unmatched_sample))
+        if spec.on_miss == "fail" and stats.unmatched:
+            raise UnmatchedRowError(
+                f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {operator.store} "
+                f"(version {stats.master_version}), for example {sample}; nothing of this batch is written. Add the "
+                "missing rows to the master, or use on_miss='null' or 'drop'"
+            )
+        wanted, enough, rows, matched = (
+            spec.min_match_rate,
+            spec.min_match_rows,
+            stats.rows_in - stats.shed,
+            stats.matched,
+        )
+        if wanted > 0 and 0 < rows < enough:
+            rows, matched = judge_together(self.area, f"{operator.sample}-small", rows, matched, enough, wanted)
+        if rows and matched / rows < wanted:
+            raise MatchRateError(
+                f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {operator.store}, "
+                f"min_match_rate={wanted:g} asks for more; unmatched are for example {sample}"
+            )
         if not isinstance(self.join, WholeJoin):  # whose table is shared by all tasks
-            stats.peak_bytes *= self.operator.tasks
-        stats.peak_bytes += self.operator.shed_bytes
+            stats.peak_bytes *= operator.tasks
+        stats.peak_bytes += operator.shed_bytes
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             stats.peak_bytes += self.cache.used_bytes
         return stats
 
-    def _check_misses(self, stats: Stats) -> None:
-        if self.operator.spec.on_miss == "fail" and stats.unmatched:
-            sample = self.join.unmatched_sample
-            raise UnmatchedRowError(
-                f"on_miss='fail': {stats.unmatched:,} of {stats.rows_in:,} rows have no match in {self.operator.store} "
-                f"(version {stats.master_version}), for example {', '.join(map(repr, sample))}; nothing of this batch "
-                "is written. Add the missing rows to the master, or use on_miss='null' or 'drop'"
-            )
-
-    def _check_match_rate(self, stats: Stats) -> None:
-        wanted, enough = self.operator.spec.min_match_rate, self.operator.spec.min_match_rows
-        rows, matched = stats.rows_in - stats.shed, stats.matched
-        if wanted <= 0 or rows == 0:
-            return
-        if rows < enough:
-            name = f"{self.operator.sample}-small"
-            rows, matched = judge_together(self.area, name, rows, matched, enough, wanted)
-        if rows and matched / rows < wanted:
-            sample = self.join.unmatched_sample
-            raise MatchRateError(
-                f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {self.operator.store}, "
-                f"min_match_rate={wanted:g} asks for more; unmatched are for example {', '.join(map(repr, sample))}"
-            )
-
 
 _stores: dict[tuple[str, bool], MasterStore] = {}
 _caches: dict[tuple[Path, str], SharedCache] = {}
+_modules = 0  # that were loaded when garbage was last looked for among all objects
 
 
-def open_content(operator: Operator, content: StoreVersion, operator_count: int = 1) -> MasterStore:
-    """The store with this content; a worker keeps those that it used last, two for each of its operators.
+def open_content(operator: Operator) -> MasterStore:
+    """The store with the content for this batch; a worker keeps those used last, two for each of its operators.
 
     Of one store it keeps one version: the codes that updates have changed are in memory, and would be there twice.
     """
-    key = (operator.store, operator.direct)
+    content, key = operator.content(), (operator.store, operator.direct)
     store = _stores.pop(key, None)
     if store is None or store.manifest.identity != content:
         del store
         store = _open(operator, content)
-        while len(_stores) >= 2 * operator_count:
+        while len(_stores) >= 2 * operator.operator_count:
             _stores.pop(next(iter(_stores)))
     _stores[key] = store  # the last one is the one used last
     return store
@@ -180,19 +182,16 @@ def _open(operator: Operator, content: StoreVersion) -> MasterStore:
             f"another copy of the store, or none: {error}. Give every host the same copy of the store"
         ) from error
     content.check(store.manifest, store.path)
-    open_store(store, allow_empty=operator.spec.allow_empty)
-    return store
+    return open_store(store, allow_empty=operator.spec.allow_empty)
 
 
 @contextmanager
-def run_task(
-    operator: Operator, stream: pa.Schema, how: How | None = None, *, operator_count: int = 1
-) -> Iterator[Task]:
+def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> Iterator[Task]:
     """Set a task up within the operator's budget, and give everything back afterwards.
 
-    ``operator_count`` is the number of operators that run in this task.
+    With ``how`` it is asked by keys, in blocks, and has room for their answers.
     """
-    store = open_content(operator, operator.content(), operator_count)
+    store = open_content(operator)
     plan = operator.plan(stream, store, how)
     store = plan.reads(store)
     with (
@@ -200,55 +199,64 @@ def run_task(
         area(operator.application, 0, PLACES) as everywhere,
         place(everywhere, operator.tasks, running_attempt()),
     ):
+        cache: SharedCache | None = None
+        own = operator.memory_bytes // operator.tasks
+        room = own // _ROOM
         if operator.algorithm == "sweep":
-            cache, division = _open_cache(operator, store, plan, here, operator_count)
-            own = operator.memory_bytes // operator.tasks - division.cache // operator.tasks
+            cache, division = _open_cache(operator, store, plan, here)
+            if how is not None:  # of a block only the misses wait
+                lent = int(division.window * _LENT)
+                division, room, own = replace(division, window=division.window - lent), room + lent, own - lent
+            budget = Budget(own - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
-            join: Join = SweepJoin(store, plan, Budget(own), settings, cache=cache, division=division)
-            yield Task(operator, store, join, here, cache)
-        elif operator.algorithm == "whole":
-            yield Task(operator, store, _make_whole_join(operator, store, plan, here), here)
+            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
+        elif (
+            operator.algorithm == "whole"
+        ):  # the first task of a version loads the table, and all of this host share it
+            hold = partial(shared_table, here, operator.identity, store.manifest.identity)
+            join = WholeJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
-            yield Task(
-                operator, store, kind(store, plan, Budget(max(1, operator.memory_bytes // operator.tasks))), here
-            )
+            join = kind(store, plan, Budget(max(1, own)))
+        yield Task(operator, store, join, here, cache, room)
+    if running_attempt():
+        _keep_loaded()
+
+
+def _keep_loaded() -> None:
+    """Spark's workers collect garbage after every task: not among what was loaded, which stays as long as they live."""
+    global _modules
+    if len(sys.modules) > _modules:
+        _modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 def _open_cache(
-    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, operator_count: int
+    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area
 ) -> tuple[SharedCache | None, Division]:
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
     simple = store.unique and layout.fixed
-    size = key_cell_bytes(store.facts, layout, simple=simple)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)
-    if not TupleCache.holds_anything(division.cache, size):
+    cell_bytes = key_cell_bytes(store.facts, layout, simple=simple)
+    if not TupleCache.holds_anything(division.cache, cell_bytes):
         return None, division
-    name = f"{operator.identity}-cache"
+    shape, name = {"size": division.cache, "cell_bytes": cell_bytes, "simple": simple}, f"{operator.identity}-cache"
     cache = _caches.pop((here.path, name), None)
-    if cache is not None and not cache.serves(here, division.cache, size, simple=simple):
+    if cache is not None and not cache.serves(here, shape):
         cache.close()
         cache = None
     if cache is None:
         # A worker keeps the last one of each operator: mapping it again would fault in every page again.
-        while len(_caches) >= operator_count:
+        while len(_caches) >= operator.operator_count:
             _caches.pop(next(iter(_caches))).close()
-        cache = SharedCache(here, name, division.cache, layout, size, simple=simple)
+        cache = SharedCache(here, name, layout, shape)
     _caches[here.path, name] = cache  # the last one is the one used last
     cache.layout = layout
     cache.advance(store)
     return cache, division
-
-
-def _make_whole_join(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area) -> WholeJoin:
-    """The join whose table all tasks of this host share: the first task of a version loads it."""
-
-    def hold(load: Callable[[], pa.Table]) -> pa.Table:
-        return shared_table(here, operator.identity, store.manifest.identity, load)
-
-    return WholeJoin(store, plan, Budget(operator.memory_bytes), hold=hold)

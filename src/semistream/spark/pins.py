@@ -41,9 +41,9 @@ def running_batch() -> tuple[str, int] | None:
     """The query's id and the batch's number of the running task; None outside of a stream."""
     from pyspark import TaskContext
 
-    context = TaskContext.get()
-    query = context.getLocalProperty("sql.streaming.queryId") if context else None
-    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+    if (context := TaskContext.get()) is None:
+        return None
+    query, batch = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
     return None if query is None or batch is None else (query, int(batch))
 
 
@@ -62,8 +62,10 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: St
         pin = _choose(root, directory, batch, refresh, planned)
         create_once(path, {**pin, "query": query, "batch": batch})
         found = _read(path)
-        _forget(directory, batch)
-    assert found is not None
+        assert found is not None
+        for old in directory.glob("[0-9]*.json"):
+            if int(old.stem) < batch - KEPT_BATCHES:
+                old.unlink(missing_ok=True)
     if found["version"] not in Manifest.versions(root):
         raise StoreNotFoundError(
             f"batch {batch} of query {query} was begun with version {found['version']} of {root}, which is gone "
@@ -88,9 +90,3 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: Stor
 
 def _read(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("version", "since"), "let the batch choose the newest version")
-
-
-def _forget(directory: Path, batch: int) -> None:
-    for path in directory.glob("[0-9]*.json"):
-        if int(path.stem) < batch - KEPT_BATCHES:
-            path.unlink(missing_ok=True)

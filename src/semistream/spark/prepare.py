@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Bytes of the stream's other columns above which sending only the keys is quicker although a key's rows come back as a
 # list that Spark must unfold; docs/decisions/0004-spark-cache.md.
 LISTS_ABOVE_BYTES = 48
-_sessions: dict[str, str] = {}
+_sessions: dict[str, str] = {}  # names of directories, by the application's
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,21 @@ class FrameFacts:
     foreign: dict[str, str]  # columns that Arrow cannot carry, with their types
     ignore_case: bool
     tasks: int  # that may run at once on one host
-    application: str
+    application: str  # the name of its directories on all hosts
 
     @staticmethod
     def of(df: DataFrame) -> FrameFacts:
         """Ask Spark."""
         schema, foreign = arrow_schema(df)
-        ignore_case = str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
-        return FrameFacts(df, schema, foreign, ignore_case, _tasks(df), _application(df))
+        conf, context = df.sparkSession.conf, context_of(df.sparkSession)
+        ignore_case = str(conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
+        cores = conf.get("spark.executor.cores", None)  # of an executor, as far as they are known
+        if cores and not str(conf.get("spark.master", "")).startswith("local"):
+            tasks = int(str(cores))
+        else:
+            tasks = int(context.defaultParallelism) if context is not None else os.cpu_count() or 1
+        name = "connect" if context is None else str(context.applicationId)
+        return FrameFacts(df, schema, foreign, ignore_case, max(1, tasks), _sessions.setdefault(name, new_name(name)))
 
 
 @dataclass(frozen=True)
@@ -145,29 +152,13 @@ def _digest(what: object) -> str:
 def _at_version(
     store: MasterStore | str | os.PathLike[str], version: int | str
 ) -> MasterStore | str | os.PathLike[str]:
-    if version == "latest":
-        return store.latest() if isinstance(store, MasterStore) else store
-    assert isinstance(version, int)
-    if isinstance(store, MasterStore) and store.version == version:
-        return store
-    path = store.path if isinstance(store, MasterStore) else store
-    return MasterStore.open(path, version) if isinstance(path, str | os.PathLike) else path
-
-
-def _tasks(df: DataFrame) -> int:
-    """Tasks that may run at once on one host: the cores of an executor, as far as they are known."""
-    conf, context = df.sparkSession.conf, context_of(df.sparkSession)
-    cores = conf.get("spark.executor.cores", None)
-    if cores and not str(conf.get("spark.master", "")).startswith("local"):
-        return max(1, int(str(cores)))
-    return max(1, int(context.defaultParallelism)) if context is not None else os.cpu_count() or 1
-
-
-def _application(df: DataFrame) -> str:
-    """The name of this application's directories on all hosts."""
-    context = context_of(df.sparkSession)
-    name = "connect" if context is None else str(context.applicationId)
-    return _sessions.setdefault(name, new_name(name))
+    if isinstance(store, MasterStore):
+        if version in ("latest", store.version):
+            return store.latest() if version == "latest" else store
+        store = store.path
+    if isinstance(version, int) and isinstance(store, str | os.PathLike):
+        return MasterStore.open(store, version)
+    return store
 
 
 def _choose_transport(

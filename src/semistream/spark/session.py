@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semistream.errors import local_path
 from semistream.spark.java import ensure_java
@@ -34,7 +34,7 @@ def local_session(
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from pyspark.sql import SparkSession
 
-    settings = {
+    settings: dict[str, Any] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
@@ -43,9 +43,7 @@ def local_session(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         **{key.replace("__", "."): value for key, value in conf.items()},
     }
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).master(master).config(map=settings)
     with nullcontext() if log is None else _prints_to(local_path("log", log)):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -67,18 +65,11 @@ def _prints_to(path: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)
-    _log_to(path)
-
-
-def _log_to(path: Path) -> None:
-    """Spark's part in Python shows the stack of whatever a batch raises, and what of it is SQL once more."""
     from pyspark.logger import PySparkLogger
 
-    loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _LOGGERS)]
-    for logger in loggers:
-        for former in list(logger.handlers):
-            logger.removeHandler(former)
-        logger.addHandler(logging.FileHandler(path, delay=True))
+    # These show the stack of whatever a batch raises, and what of it is SQL once more.
+    for logger in (logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _LOGGERS)):
+        logger.handlers[:] = [logging.FileHandler(path, delay=True)]
         logger.propagate = False
 
 

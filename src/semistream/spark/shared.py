@@ -66,11 +66,8 @@ def shared_table(area: Area, prefix: str, content: StoreVersion, load: Callable[
             for other in area.names(f"{prefix}-table-"):  # tasks that still map one are not disturbed
                 area.unlink(other)
             area.rename(f"{prefix}-draft", name)
-        fd = area.open(name)
-        try:
-            memory = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
+        with os.fdopen(area.open(name), "rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     return pa.ipc.open_file(pa.py_buffer(memory)).read_all()
 
 
@@ -89,8 +86,8 @@ def _identity(store: MasterStore, number: int) -> StoreVersion | None:
 class SharedCache(TupleCache):
     """A tuple cache in a file that several processes map, at one version of the master."""
 
-    def __init__(self, area: Area, name: str, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> None:
-        self.name = name
+    def __init__(self, area: Area, name: str, layout: RowLayout, shape: dict[str, int]) -> None:
+        self._name, size = name, shape["size"]
         self._marks = 0, 0, 0  # of the running task's store and its content, and the version's number
         self._fd = area.open(name)
         with self._locked(fcntl.LOCK_EX):
@@ -99,7 +96,6 @@ class SharedCache(TupleCache):
                 os.ftruncate(self._fd, 0)
                 # Reserved now: a write to shared memory that is full later would kill the process.
                 os.posix_fallocate(self._fd, 0, size)
-            shape = {"size": size, "cell_bytes": cell_bytes, "simple": simple}
             super().__init__(mmap.mmap(self._fd, size), layout, shape)
             if fresh or not self.sound:
                 self.reset()
@@ -112,13 +108,11 @@ class SharedCache(TupleCache):
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def serves(self, area: Area, size: int, cell_bytes: int, *, simple: bool) -> bool:
+    def serves(self, area: Area, shape: dict[str, int]) -> bool:
         """Is this still the file of its name, and of this shape?"""
-        there, mine = area.stat(self.name), os.fstat(self._fd)
-        if there is None:
-            return False
-        same = (there.st_ino, there.st_dev, there.st_size) == (mine.st_ino, mine.st_dev, size)
-        return same and self.shape == {"size": size, "cell_bytes": cell_bytes, "simple": simple}
+        there = area.stat(self._name)
+        same = there is not None and os.path.samestat(there, os.fstat(self._fd)) and there.st_size == shape["size"]
+        return same and self.shape == shape
 
     def advance(self, store: MasterStore) -> None:
         """Bring the cache to a task's version: drop the keys that changed, or everything when that is not known.
@@ -135,8 +129,8 @@ class SharedCache(TupleCache):
                 return
             else:
                 before = int(h[k.VERSION])
-                same = _mark(_identity(store, before)) == h[k.CONTENT]
-                changed = store.changed_since(before) if same else None
+                known = _mark(_identity(store, before)) == h[k.CONTENT]
+                changed = store.changed_since(before) if known else None
                 h[k.DIRTY] = 1
                 if changed is None:
                     self.reset()
@@ -146,8 +140,7 @@ class SharedCache(TupleCache):
 
     def _holds_content(self) -> None:
         k, h = self._kernels, self.header
-        h[k.STORE], h[k.CONTENT], h[k.VERSION] = self._marks
-        h[k.DIRTY] = 0
+        h[k.STORE], h[k.CONTENT], h[k.VERSION], h[k.DIRTY] = *self._marks, 0
 
     @property
     def _usable(self) -> bool:

@@ -27,7 +27,6 @@ import pyarrow as pa
 from semistream.durable import create_once, read_once
 from semistream.errors import ArgumentError, SheddingError
 from semistream.lookup.bind import LookupPlan
-from semistream.shedding import Shed
 from semistream.shedding.intervals import PastBatch, share_of_batch, share_of_blocks
 from semistream.shedding.log import PartWriter, batches_in, read_part
 from semistream.shedding.row_counts import RowCounts
@@ -53,7 +52,7 @@ def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: fl
         now = time.time() if now is None else now
         create_once(path, {"share": _share(root, batch, rate, now), "at": now, "query": query, "batch": batch})
         found = _pin(path)
-    assert found is not None
+        assert found is not None
     if found["query"] != query:
         raise SheddingError(
             f"{root} holds batch {batch} of query {found['query']}, this is query {query}: was its checkpoint deleted? "
@@ -81,12 +80,13 @@ def _pin(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
 
 
-def _open_writer(operator: Operator, shed: Shed, plan: LookupPlan, store: MasterStore, schema: pa.Schema) -> PartWriter:
-    """The file of the running task, for rows with this schema."""
+@contextlib.contextmanager
+def _part(operator: Operator, plan: LookupPlan, store: MasterStore, schema: pa.Schema) -> Iterator[PartWriter]:
+    """The file of the running task, for rows with this schema; nothing half-written is left behind."""
     from pyspark import TaskContext
 
-    context = TaskContext.get()
-    found = running_batch()
+    context, found, shed = TaskContext.get(), running_batch(), operator.spec.shed
+    assert shed is not None
     if context is None or found is None:
         raise ArgumentError(
             "shed= needs a stream: rows are shed when a stream is too fast, and a batch job is never late. Leave shed= "
@@ -101,18 +101,20 @@ def _open_writer(operator: Operator, shed: Shed, plan: LookupPlan, store: Master
         on_miss=operator.spec.on_miss,
         ignore_case=operator.ignore_case,
     )
-    return PartWriter(shed.directory, about, schema)
+    with contextlib.closing(PartWriter(shed.directory, about, schema)) as writer:
+        yield writer
 
 
 @contextlib.contextmanager
-def shed_in_front(task: Task, shed: Shed, stream: pa.Schema) -> Iterator[None]:
-    """Put the operator that sheds in front of a task's join; nothing half-written is left behind."""
-    operator, join = task.operator, task.join
-    writer = _open_writer(operator, shed, join.plan, task.store, stream)
-    with contextlib.closing(writer):
-        about = writer.about
+def shed_in_front(task: Task, stream: pa.Schema) -> Iterator[None]:
+    """Put the operator that sheds, if there is one, in front of a task's join."""
+    operator, join, shed = task.operator, task.join, task.operator.spec.shed
+    if shed is None:
+        yield
+        return
+    with _part(operator, join.plan, task.store, stream) as writer:
+        about, counts = writer.about, None
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
-        counts = None
         if shed.kind.needs_counts:
             counts = shared_counts(task.store, operator.counts_bytes, operator.application, operator.identity)
         blocks = partial(share_of_blocks, share=share, block_rows=BLOCK_ROWS)
@@ -121,12 +123,13 @@ def shed_in_front(task: Task, shed: Shed, stream: pa.Schema) -> Iterator[None]:
         yield
 
 
-def publish_nothing(operator: Operator, shed: Shed, stream: pa.Schema) -> None:
+def publish_nothing(operator: Operator, stream: pa.Schema) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
-    store = open_content(operator, operator.content())
-    joined = operator.plan(shed.widened(stream), store)
-    with contextlib.closing(_open_writer(operator, shed, joined, store, stream)) as writer:
-        writer.publish()
+    if operator.spec.shed is not None:
+        store = open_content(operator)
+        plan = operator.plan(operator.spec.shed.widened(stream), store)
+        with _part(operator, plan, store, stream) as writer:
+            writer.publish()
 
 
 def shared_counts(store: MasterStore, most_bytes: int, application: str, identity: str) -> RowCounts:

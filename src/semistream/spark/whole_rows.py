@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan
-from semistream.spark.columns import fitted, spark_arrow, unused_name
-from semistream.spark.frames import spark_fields
+from semistream.spark.frames import fitted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, run_task
 from semistream.spark.shedding import publish_nothing, shed_in_front
@@ -42,9 +40,8 @@ def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics:
     if metrics is None:  # a carrier costs every row a filter and a copy
         return given.mapInArrow(_function(operator, stream, None), StructType(out))
     carrier = unused_name(CARRIER, [field.name for field in out])
-    joined = given.mapInArrow(
-        _function(operator, stream, carrier), StructType([*out, StructField(carrier, StringType())])
-    )
+    out.append(StructField(carrier, StringType()))
+    joined = given.mapInArrow(_function(operator, stream, carrier), StructType(out))
     watched = metrics.watch(joined, operator.identity, F.col(carrier))
     return watched.where(F.col(carrier).isNull()).drop(carrier)
 
@@ -59,20 +56,16 @@ def _function(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
-        shed = operator.spec.shed
         if first is None:
-            if shed is not None:
-                publish_nothing(operator, shed, planned)
+            publish_nothing(operator, planned)
             return
         stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, planned.names, strict=True)])
         given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
-        joined = stream if shed is None else shed.widened(stream)
-        with run_task(operator, joined) as task, ExitStack() as stack:
-            if shed is not None:
-                stack.enter_context(shed_in_front(task, shed, stream))
-            plan: LookupPlan = task.join.plan
-            kinds = [*joined.types, *map(spark_arrow, plan.output.types[len(joined) :])]
-            fields = [pa.field(name, kind) for name, kind in zip(plan.output.names, kinds, strict=True)]
+        joined = stream if operator.spec.shed is None else operator.spec.shed.widened(stream)
+        with run_task(operator, joined) as task, shed_in_front(task, stream):
+            output = task.join.plan.output
+            kinds = [*joined.types, *map(spark_arrow, output.types[len(joined) :])]
+            fields = [pa.field(name, kind) for name, kind in zip(output.names, kinds, strict=True)]
             schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)
             for batch in task.join.join(given):
                 columns = [fitted(column, kind) for column, kind in zip(batch.columns, kinds, strict=True)]

@@ -25,8 +25,7 @@ from semistream.pipeline.routes import Departure, leave_by
 from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Form, Known, Step
 from semistream.pipeline.steps.spec import PipelineLookupSpec
-from semistream.spark.columns import spark_arrow
-from semistream.spark.frames import quoted
+from semistream.spark.frames import quoted, spark_arrow
 from semistream.spark.lookups import CrossingLookup, look_up_all
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
