@@ -17,7 +17,7 @@ from semistream.keys import Codes
 
 SHARES = 16  # of a full window, for each lane that works on one
 _FEW = 2  # for each lane where less waits: one that has less to read takes the next
-_LOWEST = np.uint64(0)
+_LOWEST, _HIGHEST = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _SAMPLE = 64  # codes for each share
 
 
@@ -33,7 +33,12 @@ class Share:
     @property
     def one_code(self) -> bool:
         """Do all its rows have the same code?"""
-        return self.high is not None and self.high - self.low == 1
+        return self.last == self.low
+
+    @property
+    def last(self) -> np.uint64:
+        """The highest code that may be in it."""
+        return _HIGHEST if self.high is None else self.high - np.uint64(1)
 
     def rows(self, codes: Codes) -> Indices | None:
         """Which rows these are; None for all of them."""
@@ -41,8 +46,7 @@ class Share:
 
         if self.high is None and self.low == _LOWEST:
             return None
-        last = np.iinfo(np.uint64).max if self.high is None else self.high - np.uint64(1)
-        rows: Indices = select_range(codes, self.low, np.uint64(last))
+        rows: Indices = select_range(codes, self.low, self.last)
         return rows
 
 
@@ -56,6 +60,6 @@ def shares_of(codes: Codes, lanes: int, most_rows: int) -> list[Share]:
     sample = np.sort(codes[:: max(1, len(codes) // (count * _SAMPLE))])
     edges, often = np.unique(sample[[len(sample) * number // count for number in range(1, count)]], return_counts=True)
     frequent = edges[often > 1]
-    edges = np.union1d(edges, frequent[frequent < np.iinfo(np.uint64).max] + np.uint64(1))
+    edges = np.union1d(edges, frequent[frequent < _HIGHEST] + np.uint64(1))
     edges = edges[edges > _LOWEST]
     return [Share(low, high) for low, high in itertools.pairwise([_LOWEST, *edges, None])]
