@@ -26,7 +26,7 @@ Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of
 _MOST_BLOCK_ROWS = 1 << 20
 _LEAST_BLOCK_ROWS = 10_000
 _PIECE_ROWS = 1 << 16
-_WORK_BYTES = 16  # of a row: its number, its place among the answers, its key
+_WORK_BYTES = 8  # of a row: its number, its place among the answers
 _COPIES = 2.5  # of an answer: as the join gave it and in order; a column of it put together
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
 
@@ -38,7 +38,8 @@ class TooManyAnswersError(Exception):
 class BlockSize:
     """How many rows are answered together: there is room for their answers, held until they are in order.
 
-    The first block goes by a guess of the answers' width, those after it by the answers that were seen.
+    The first block goes by a guess of the answers' width, those after it by the answers that were seen. Keys are held
+    as long as their answers, so long ones make blocks small.
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
@@ -46,16 +47,21 @@ class BlockSize:
         self._most_bytes = sum(task.operator.memory_bytes // task.operator.tasks // 4 for task in tasks)
         layouts = [(task.join.facts, projected(task.join.facts, task.join.plan)) for task in tasks]
         self._row = sum(layout.head + text_bytes(facts, layout) for facts, layout in layouts)
+        self._asked = 8.0
         self.many = many
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
-        rows = int(self._room / (_WORK_BYTES + _COPIES * self._row))
+        rows = int(self._room / (_WORK_BYTES + self._asked + _COPIES * self._row))
         return max(1 if self.many else _LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:
         """That the answers to so many rows may take."""
         return max(self._most_bytes, _ONE_ROW_BYTES if rows == 1 else 0)
+
+    def note_keys(self, piece: pa.RecordBatch) -> None:
+        """Note the width of the keys that came."""
+        self._asked = piece.nbytes / max(1, piece.num_rows)
 
     def note(self, answer: pa.Array) -> pa.Array:
         """Note the width of an answer, and give it back."""
@@ -77,12 +83,14 @@ def answers(
         nonlocal taken
         while piece is not None:
             taken += piece.num_rows
+            size.note_keys(piece)
             yield piece
             piece = next(pieces, None) if taken < size() else None
         taken = 0
 
     for first in pieces:
         if size.many:
+            size.note_keys(first)
             yield from answer_block(first, answer, tasks, size)
             continue
         made = size.note(answer(block(first), size.most_bytes(0)))
