@@ -207,7 +207,7 @@ def test_errors_are_one_message(run: Run, store: Path, products: Path, tmp_path:
         (("vacuum", store, "--keep", 0), "--keep 0: at least one"),
         (("bench", "core", "--arms", "nope"), "'sweep'"),
         (("bench", "core", "--batch-rows", "many"), "separated by commas"),
-        (("bench", "spark", "--columns", "two"), "choose 'narrow', 'three' or 'all'"),
+        (("bench", "spark", "--columns", "two"), "choose 'narrow', 'three', 'text' or 'all'"),
         (("bench", "report", tmp_path), "no results.jsonl"),
         (("calibrate", "--joins", "swep"), "--joins 'swep'"),
     ):

@@ -56,10 +56,10 @@ def test_a_share_takes_little_memory(kind: str) -> None:
     stream, matched = pa.record_batch({"key": codes}), np.zeros(rows, np.bool_)
     shares = shares_of(codes, 1, rows // SHARES)
     for share in shares:  # compiled before it is measured
-        Waiting(stream, codes, matched, share.rows(codes), one_code=share.one_code)
+        Waiting(stream, codes, share.rows(codes), matched, one_code=share.one_code)
     tracemalloc.start()
     for share in shares:
-        waiting = Waiting(stream, codes, matched, share.rows(codes), one_code=share.one_code)
+        waiting = Waiting(stream, codes, share.rows(codes), matched, one_code=share.one_code)
         del waiting
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -22,12 +22,22 @@ class Waiting:
     """Stream rows sorted by code, and which of them have matched so far."""
 
     def __init__(
-        self, stream: pa.RecordBatch, codes: Codes, matched: Mask, rows: Indices | None, *, one_code: bool
+        self,
+        stream: pa.RecordBatch,
+        codes: Codes,
+        rows: Indices | None = None,
+        matched: Mask | None = None,
+        *,
+        one_code: bool = False,
     ) -> None:
-        """``rows`` are some of the stream's, if not all; ``matched`` is shared with whoever has the others."""
+        """``rows`` are some of the stream's, if not all, and ``matched`` is shared with whoever has the others.
+
+        With ``one_code`` they all have the same.
+        """
         from semistream.kernels.pairs import group_starts
 
-        self.stream, self.matched = stream, matched
+        self.stream = stream
+        self.matched = np.zeros(len(codes), np.bool_) if matched is None else matched
         if one_code and rows is not None:
             self.order: Indices = rows
             self.codes: Codes = codes[rows[:1]]

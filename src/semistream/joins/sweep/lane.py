@@ -130,7 +130,7 @@ class Lane:
     def _meet(
         self, share: Share, stream: pa.RecordBatch, codes: Codes, matched: Mask, least: int
     ) -> Iterator[pa.RecordBatch]:
-        waiting = Waiting(stream, codes, matched, share.rows(codes), one_code=share.one_code)
+        waiting = Waiting(stream, codes, share.rows(codes), matched, one_code=share.one_code)
         whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
         present = np.zeros(len(waiting.codes), np.bool_)
         read = self.reader.collect(waiting.codes, self.projection, self._staging, self._most_codes, whole)
