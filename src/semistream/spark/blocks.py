@@ -15,19 +15,15 @@ import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
-from semistream.joins.sizes import projected, text_bytes
 from semistream.shedding.intervals import cut_blocks
 from semistream.spark.frames import fitted, spark_arrow
-from semistream.spark.operator import Task
+from semistream.spark.operator import LEAST_BLOCK_ROWS, Task, answered_bytes, row_bytes
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of a block, in so many bytes
 _MOST_BLOCK_ROWS = 1 << 20
-_LEAST_BLOCK_ROWS = 10_000
 _PIECE_ROWS = 1 << 16
-_WORK_BYTES = 8  # of a row: its number, its place among the answers
-_COPIES = 2.5  # of an answer: as the join gave it and in order; a column of it put together
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
 
 
@@ -45,15 +41,14 @@ class BlockSize:
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self._room = sum(task.room for task in tasks)
         self._most_bytes = sum(task.operator.memory_bytes // task.operator.tasks // 4 for task in tasks)
-        layouts = [(task.join.facts, projected(task.join.facts, task.join.plan)) for task in tasks]
-        self._row = sum(layout.head + text_bytes(facts, layout) for facts, layout in layouts)
+        self._row = sum(row_bytes(task.join.store, task.join.plan) for task in tasks)
         self._asked = 8.0
         self.many = many
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
-        rows = int(self._room / (_WORK_BYTES + self._asked + _COPIES * self._row))
-        return max(1 if self.many else _LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
+        rows = int(self._room / answered_bytes(self._row, self._asked))
+        return max(1 if self.many else LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:
         """That the answers to so many rows may take."""

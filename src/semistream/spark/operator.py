@@ -21,6 +21,7 @@ from semistream.budget import Budget
 from semistream.errors import MatchRateError, OtherVersionError, SchemaError, StoreNotFoundError, UnmatchedRowError
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
+from semistream.joins.sizes import projected, text_bytes
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
@@ -41,7 +42,12 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
-_LENT = 0.75  # of a window, to the answers of blocks; a block is about this share of hits
+LEAST_BLOCK_ROWS = 10_000  # are answered together, whatever room there is
+_LENT = 0.75  # of a window, to the answers of blocks where these become larger by it: most rows of a block are hits
+_WORK_BYTES, _COPIES = (
+    8,
+    2.5,
+)  # of a block's row: numbers; its answer, as the join gave it, in order, and one column more
 _ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
@@ -206,6 +212,8 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
             cache, division = _open_cache(operator, store, plan, here)
             if how is not None:  # of a block only the misses wait
                 lent = int(division.window * _LENT)
+                if room + lent < LEAST_BLOCK_ROWS * answered_bytes(row_bytes(store, plan)):
+                    lent = 0
                 division, room, own = replace(division, window=division.window - lent), room + lent, own - lent
             budget = Budget(own - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
@@ -222,6 +230,17 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
+
+
+def row_bytes(store: Store, plan: LookupPlan) -> float:
+    """What the master's columns of an answer take, guessed from the store's means."""
+    layout = projected(store.facts, plan)
+    return layout.head + text_bytes(store.facts, layout)
+
+
+def answered_bytes(answer: float, key: float = 8.0) -> float:
+    """What a row of a block takes until it is answered, with an answer and a key of so many bytes."""
+    return _WORK_BYTES + key + _COPIES * answer
 
 
 def _keep_loaded() -> None:
