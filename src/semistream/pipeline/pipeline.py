@@ -26,7 +26,7 @@ from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.memory import Memory, arrange, divide
 from semistream.pipeline.relief import MOST_SECONDS
-from semistream.pipeline.running import OnDecision, Running
+from semistream.pipeline.running import OnDecision, Running, set_up
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import check_steps
 from semistream.pipeline.steps.contract import Step
@@ -257,7 +257,7 @@ class Pipeline:
         try:
             self._check_checkpoint(ledger, replaces)
             spark = spark or local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)
-            running = Running(self, ledger, spark, once=once, replaces=replaces, told=told)
+            running = set_up(self, ledger, spark, once=once, replaces=replaces, told=told)
             running.recover()
         except BaseException:
             ledger.close()

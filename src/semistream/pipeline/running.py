@@ -51,21 +51,22 @@ class Running:
         self,
         pipeline: Pipeline,
         ledger: Ledger,
-        spark: SparkSession,
+        frame: DataFrame,
+        source: Source | None,
+        batches: Batches,
         *,
         once: bool,
         replaces: str | None = None,
         told: OnDecision | None = None,
     ) -> None:
-        """Read the source's columns, lay out the steps, make the tables: then it can be recovered and started."""
+        """See `set_up`; nothing happens yet."""
         self.pipeline = pipeline
         self.ledger = ledger
         self.once = once
         self.error: BaseException | None = None
         self.last: Decision | None = ledger.newest()
         self.query: StreamingQuery | None = None
-        self._frame, self._source = _read_source(pipeline, spark)
-        self._batches = _make_batches(pipeline, ledger, self._frame)
+        self._frame, self._source, self._batches = frame, source, batches
         self._on_decision = told or (lambda _: None)
         self._replaces = replaces
         self._lock = threading.Lock()
@@ -216,6 +217,21 @@ class Running:
                 self.query.stop()
         finally:
             self.ledger.close()
+
+
+def set_up(
+    pipeline: Pipeline,
+    ledger: Ledger,
+    spark: SparkSession,
+    *,
+    once: bool,
+    replaces: str | None = None,
+    told: OnDecision | None = None,
+) -> Running:
+    """Read the source's columns, lay out the steps, make the tables: then it can be recovered and started."""
+    frame, source = _read_source(pipeline, spark)
+    batches = _make_batches(pipeline, ledger, frame)
+    return Running(pipeline, ledger, frame, source, batches, once=once, replaces=replaces, told=told)
 
 
 def _read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Source | None]:
