@@ -41,7 +41,7 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
-_LENT = 0.75  # of a window, to the answers of blocks; a block is about this share of hits
+_LENT = 0.75  # of a window, to the answers of blocks: of their rows only the misses wait
 _ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
@@ -204,9 +204,9 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         room = own // _ROOM
         if operator.algorithm == "sweep":
             cache, division = _open_cache(operator, store, plan, here)
-            if how is not None:  # of a block only the misses wait
-                lent = int(division.window * _LENT)
-                division, room, own = replace(division, window=division.window - lent), room + lent, own - lent
+            if how is not None:
+                division, lent = lend(division)
+                room, own = room + lent, own - lent
             budget = Budget(own - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
@@ -222,6 +222,12 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
+
+
+def lend(division: Division) -> tuple[Division, int]:
+    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window."""
+    lent = int(division.window * _LENT)
+    return replace(division, window=division.window - lent), lent
 
 
 def _keep_loaded() -> None:
