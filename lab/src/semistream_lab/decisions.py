@@ -238,6 +238,13 @@ def policy(rows: int, scratch: Path) -> None:
             )
 
 
+def boundary(rows: int, scratch: Path) -> None:
+    """From Spark to Python and back: what crossing costs by itself."""
+    from semistream_lab import spark_boundary
+
+    spark_boundary.measure(rows, scratch)
+
+
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:
     for _ in batches:
         pass
@@ -246,7 +253,7 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> None:
 def main() -> None:
     """Run one of the comparisons."""
     comparisons: dict[str, Callable[[int, Path], None]] = {"page": page, "probe": probe, "keys": keys, "cache": cache}
-    comparisons |= {"policy": policy, "groups": groups, "compress": compress}
+    comparisons |= {"policy": policy, "groups": groups, "compress": compress, "boundary": boundary}
     parser = argparse.ArgumentParser(prog="python -m semistream_lab.decisions", description=__doc__)
     parser.add_argument("what", choices=comparisons)
     parser.add_argument("--rows", type=int, default=1_000_000)

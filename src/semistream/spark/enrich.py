@@ -15,7 +15,7 @@ from semistream.joins.sweep.join import SweepJoin
 from semistream.lookup.spec import asks
 from semistream.spark.frames import partition_by_key
 from semistream.spark.lookups import enrich_by_keys
-from semistream.spark.operator import CACHE_SHARE
+from semistream.spark.operator import CACHE_SHARE, lend
 from semistream.spark.prepare import FrameFacts, Prepared, prepare
 from semistream.spark.spec import EnrichSpec
 from semistream.spark.whole_rows import enrich_by_rows
@@ -86,10 +86,14 @@ def _parts(p: Prepared) -> dict[str, int]:
         return p.choice.prediction.parts
     tasks = p.operator.tasks
     parts = Division.of(p.store.facts, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
+    answers = 0
+    if p.transport == "keys":
+        parts, answers = lend(parts, p.operator.memory_bytes // tasks, p.store, p.plan)
     return {
         "index": parts.index,
         "read buffer": (parts.buffer + parts.plan) * tasks,
         "output": parts.output * tasks,
         "cache": parts.cache,
         "window": parts.window * tasks,
+        **({"answers": answers * tasks} if answers else {}),
     }

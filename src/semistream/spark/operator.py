@@ -44,10 +44,8 @@ from semistream.stores.paged.manifest import StoreVersion
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
 LEAST_BLOCK_ROWS = 10_000  # are answered together, whatever room there is
 _LENT = 0.75  # of a window, to the answers of blocks where these become larger by it: most rows of a block are hits
-_WORK_BYTES, _COPIES = (
-    8,
-    2.5,
-)  # of a block's row: numbers; its answer, as the join gave it, in order, and one column more
+_WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
+_COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
 _ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
@@ -210,17 +208,14 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         room = own // _ROOM
         if operator.algorithm == "sweep":
             cache, division = _open_cache(operator, store, plan, here)
-            if how is not None:  # of a block only the misses wait
-                lent = int(division.window * _LENT)
-                if room + lent < LEAST_BLOCK_ROWS * answered_bytes(row_bytes(store, plan)):
-                    lent = 0
-                division, room, own = replace(division, window=division.window - lent), room + lent, own - lent
+            if how is not None:
+                division, lent = lend(division, own, store, plan)
+                room, own = room + lent, own - lent
             budget = Budget(own - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
-        elif (
-            operator.algorithm == "whole"
-        ):  # the first task of a version loads the table, and all of this host share it
+        elif operator.algorithm == "whole":
+            # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
             join = WholeJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
         else:
@@ -230,6 +225,17 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
+
+
+def lend(division: Division, own: int, store: Store, plan: LookupPlan) -> tuple[Division, int]:
+    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window.
+
+    ``own`` is the task's memory. Nothing is lent where blocks would become no larger by it.
+    """
+    lent = int(division.window * _LENT)
+    if own // _ROOM + lent < LEAST_BLOCK_ROWS * answered_bytes(row_bytes(store, plan)):
+        lent = 0
+    return replace(division, window=division.window - lent), lent
 
 
 def row_bytes(store: Store, plan: LookupPlan) -> float:
