@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -77,11 +78,11 @@ def stream(spark: SparkSession, directory: Path, tables: Iterable[pa.Table] = ()
 
 def run(df: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], None]) -> None:
     """Run a stream over all that is there, batch by batch."""
-    finish(df.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)))
+    finish(df.writeStream.foreachBatch(each), lambda _: checkpoint)
 
 
-def finish(writer: DataStreamWriter) -> None:
-    """Run a stream over all that is there.
+def finish(writer: DataStreamWriter, checkpoint: Callable[[int], Path]) -> None:
+    """Run a stream over all that is there; ``checkpoint`` is asked for the place of each attempt's.
 
     Spark gives the process that plans a Python source ten seconds to start, and no setting changes that: on a machine
     that is too busy the query is started again, until the test's own limit.
@@ -89,7 +90,8 @@ def finish(writer: DataStreamWriter) -> None:
     from pyspark.errors import StreamingQueryException
 
     end = time.monotonic() + PATIENCE
-    while True:
+    for attempt in itertools.count():
+        writer = writer.option("checkpointLocation", str(checkpoint(attempt)))
         try:
             writer.trigger(availableNow=True).start().awaitTermination()
         except StreamingQueryException as error:
@@ -111,9 +113,8 @@ def gather(df: DataFrame, checkpoint: Path) -> dict[int, pa.Table]:
 
 
 def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
-    """Run a stream into Spark's memory sink, and read it."""
-    writer = df.writeStream.format("memory").queryName(name).option("checkpointLocation", str(checkpoint))
-    finish(writer)
+    """Run a stream into Spark's memory sink, which begins afresh each time, and read it."""
+    finish(df.writeStream.format("memory").queryName(name), lambda attempt: checkpoint / str(attempt))
     return df.sparkSession.table(name).toArrow()
 
 
