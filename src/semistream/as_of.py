@@ -38,15 +38,15 @@ class AsOf:
     valid_to: str = VALID_TO
 
     @staticmethod
-    def from_arguments(as_of: object, valid_from: object = VALID_FROM, valid_to: object = VALID_TO) -> AsOf | None:
+    def from_arguments(as_of: str | None, valid_from: str, valid_to: str) -> AsOf | None:
         """From the arguments of a join; None when there is no moment."""
-        names = {"as_of": as_of, "valid_from": valid_from, "valid_to": valid_to}
+        names = {"as_of": as_of, VALID_FROM: valid_from, VALID_TO: valid_to}
         for argument, name in names.items():
             if not (isinstance(name, str) and name) and not (argument == "as_of" and name is None):
                 whose = "stream" if argument == "as_of" else "master"
                 raise ArgumentError(f"{argument}={name!r} must be the name of a column of the {whose}")
         if as_of is not None:
-            return AsOf(str(as_of), str(valid_from), str(valid_to))
+            return AsOf(as_of, valid_from, valid_to)
         if (valid_from, valid_to) != (VALID_FROM, VALID_TO):
             raise ArgumentError(
                 f"valid_from={valid_from!r} and valid_to={valid_to!r} go with as_of=, the stream's column with the "

@@ -22,7 +22,6 @@ _MAX_ROW_BYTES = 1 << 31
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """The address of a numpy array's first element."""
     return int(array.ctypes.data)
 
 
@@ -35,10 +34,7 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
     """The type a column is stored as: dictionaries and views become plain values, nested types are refused."""
     if pa.types.is_dictionary(kind):
         return storage_type(name, kind.value_type)
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
+    kind = without_views(kind)
     if pa.types.is_null(kind) or not (_is_variable(kind) or pa.types.is_boolean(kind) or _has_fixed_width(kind)):
         raise SchemaError(
             f"column {name!r} has type {kind}, which a store cannot hold; "
@@ -46,6 +42,13 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
             "or leave the column out with columns=[...]"
         )
     return kind
+
+
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """Arrow cannot take rows from view columns (Polars makes them), so they are carried as plain ones."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _is_variable(kind: pa.DataType) -> bool:

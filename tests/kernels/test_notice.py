@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from semistream.kernels.notice import TEXT
+from semistream.kernels import NOTICE
 
 # The smallest thing to compile: all kernels take most of a minute.
 LIBRARY = """
 from numba import types
-from semistream.kernels.jit import words_at
+from semistream.kernels.memory import words_at
 words_at.compile((types.int64, types.int64))
 words_at.compile((types.int64, types.int32))
 """
@@ -38,8 +38,8 @@ def said(code: str, place: Path, stderr: int = subprocess.PIPE) -> str:
 
 
 def test_the_command_line_says_it_once(tmp_path: Path) -> None:
-    assert said(COMMAND_LINE, tmp_path / "new").count(TEXT) == 1
-    assert TEXT not in said(COMMAND_LINE, tmp_path / "new")
+    assert said(COMMAND_LINE, tmp_path / "new").count(NOTICE) == 1
+    assert NOTICE not in said(COMMAND_LINE, tmp_path / "new")
 
 
 def test_a_library_says_it_to_a_terminal_only(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_library_says_it_to_a_terminal_only(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:
         said(LIBRARY, tmp_path / "another", theirs)
-        assert os.read(ours, 1000).decode().split("\r\n") == [TEXT, ""]
+        assert os.read(ours, 1000).decode().split("\r\n") == [NOTICE, ""]
     finally:
         os.close(ours)
         os.close(theirs)

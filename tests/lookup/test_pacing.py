@@ -64,7 +64,7 @@ class Script:
 def handed_over(arrivals: list[tuple[float, pa.RecordBatch]], working: float = 0.0) -> list[tuple[float, int]]:
     """When the join was handed how many rows, of which it takes some seconds each time."""
     script, found = Script(arrivals), []
-    for batch in paced(script, WAIT, lambda: None, rows_of().schema, script.clock):
+    for batch in paced(script.get, WAIT, lambda: None, rows_of().schema, script.clock):
         found.append((script.now, batch.num_rows))
         script.now += working
     return found
@@ -111,7 +111,7 @@ def test_sweep_gives_every_row_out_in_time(store: MasterStore, seed: int) -> Non
     plan = bind(LookupSpec(on="k"), rows_of().schema, store)
     running = SweepJoin(store, plan, Budget(60_000), SweepSettings(wait_seconds=WAIT), clock=script.clock)
     count = 0
-    for batch in running.join(paced(script, WAIT, running.due, plan.stream, script.clock)):
+    for batch in running.join(paced(script.get, WAIT, running.due, plan.stream, script.clock)):
         for key in batch.column("k").to_pylist():
             assert script.now - came[key].pop(0) <= WAIT + 1e-6
             count += 1

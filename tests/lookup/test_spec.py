@@ -116,4 +116,4 @@ def test_there_and_back_by_json(name: str) -> None:
 
 def test_without_what_an_engine_adds() -> None:
     spec = JoinSpec(on="id", how="inner", shed=Shed("keep_w", to="shed"), wait_seconds=2.0)
-    assert spec.alone() == LookupSpec(on="id", how="inner")
+    assert spec.copy_to(LookupSpec) == LookupSpec(on="id", how="inner")

@@ -13,7 +13,6 @@ With ``cold`` there is no warm-up: all batches are timed from an empty cache on,
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.budget import format_bytes
 from semistream.stats import Stats
 from semistream.stores import MasterStore
@@ -241,10 +241,7 @@ def _arm_class(name: str) -> Maker:
 
 def load_code(cell: Cell, data: BenchData) -> None:
     """Kernels and libraries belong to the idle baseline, as they do in a worker; files to the page cache, if warm."""
-    from semistream.kernels.__main__ import MODULES
-
-    for module in MODULES:
-        importlib.import_module(f"semistream.kernels.{module}")
+    kernels.load_all()
     if cell.arm.startswith("duckdb"):
         import duckdb
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semistream.commands.command_line import Commands
-from semistream.commands.options import listed
+from semistream.commands.command_line import Commands, listed
 
 if TYPE_CHECKING:
     from rich.console import Console

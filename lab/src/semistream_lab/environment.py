@@ -9,20 +9,24 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import semistream
-from semistream.commands.environment import disk, java, memory_bytes, package_versions
-from semistream.planner.machine import cpu_model
+from semistream.commands.doctor import java_version, package_versions
+from semistream.planner.machine import cpu_model, memory_bytes, mounted, read
 
 _PACKAGES = ("semistream", "numba", "numpy", "pyarrow", "pyspark", "duckdb", "pandas", "deltalake", "typer", "rich")
 
 
 def environment(directory: Path) -> dict[str, Any]:
     """The facts, for data that lies in ``directory``; ``id`` is made from all of them."""
+    from semistream.spark.java import find_java
+
+    java = find_java()
     facts: dict[str, Any] = {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -30,11 +34,21 @@ def environment(directory: Path) -> dict[str, Any]:
         "disk": disk(directory),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "java": java(),
+        "java": None if java is None else java_version(java),
         "packages": package_versions(_PACKAGES),
         "commit": commit(),
     }
     return {"id": hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10], **facts}
+
+
+def disk(directory: Path) -> dict[str, str]:
+    """File system and device of a directory."""
+    device, file_system = mounted(directory)
+    name = re.sub(r"p?\d+$", "", device)
+    rotating = read(f"/sys/block/{name}/queue/rotational").strip()
+    virtual = name.startswith(("vd", "xvd"))  # what is behind it the guest cannot know
+    known = "virtual" if virtual else {"0": "solid state", "1": "rotating"}.get(rotating, "unknown")
+    return {"file_system": file_system, "device": device, "kind": known}
 
 
 def commit() -> str | None:

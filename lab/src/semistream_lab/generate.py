@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.commands.command_line import Commands
-from semistream.commands.options import pairs
+from semistream.commands.command_line import Commands, pairs
 from semistream_lab.commands import given
 
 app = Commands()

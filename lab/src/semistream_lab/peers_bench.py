@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from semistream.commands.options import listed
+from semistream.commands.command_line import listed
 from semistream_lab.commands import Batches, Data, Quick, Repetitions, Warmup, given, numbers, run_suite
 from semistream_lab.errors import BenchmarkError
 

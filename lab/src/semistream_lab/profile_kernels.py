@@ -3,7 +3,8 @@
 import numpy as np
 
 from semistream.kernels.hashing import checksum
-from semistream.kernels.jit import kernel, load_u32, load_u64, preadv2
+from semistream.kernels.jit import kernel
+from semistream.kernels.memory import load_u32, load_u64, preadv2
 from semistream.kernels.pages import _is_sound, _lower_bound
 
 IN_FLIGHT = 16

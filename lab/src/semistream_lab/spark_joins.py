@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.stats import Stats
 from semistream_lab.cells import Cell, enriched
 from semistream_lab.data import BUCKETS, BenchData
@@ -186,9 +187,8 @@ def load_code(spark: SparkSession, workers: int) -> None:
 
 def with_code(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The identity, slowly, after loading all kernels."""
-    from semistream.kernels.__main__ import MODULES
-
-    for module in ("semistream.spark", "semistream.lookup.run", *(f"semistream.kernels.{name}" for name in MODULES)):
+    kernels.load_all()
+    for module in ("semistream.spark", "semistream.lookup.run"):
         importlib.import_module(module)
     for batch in batches:
         time.sleep(0.5)  # so that no worker is free for a second task

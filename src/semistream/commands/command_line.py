@@ -1,4 +1,4 @@
-"""What all commands share: paths are local, and messages speak of flags where the library speaks of arguments.
+"""What all commands share: forms of values, local paths, messages of flags where the library speaks of arguments.
 
 The library says ``replace=True`` or ``format='plain'``; whoever typed a command knows ``--replace`` and ``--format``.
 A command knows its own options, so its errors are translated here, once for all of them.
@@ -12,14 +12,31 @@ import re
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.models import OptionInfo, ParameterInfo
 
-from semistream.errors import SemistreamError, local_path
+from semistream.errors import ArgumentError, SemistreamError, local_path
 
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 _VALUE = r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|[^\s;,:)]+)?"
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """The parts of a list that was given with commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def pairs(texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE arguments."""
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ArgumentError(f"--set {text!r} must be NAME=VALUE, such as --set shift_every=200000")
+        found[name.strip()] = value
+    return found
 
 
 class Commands(typer.Typer):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,11 +20,10 @@ import typer
 from typer import Option
 
 from semistream.budget import format_bytes
-from semistream.commands import environment
 from semistream.commands.command_line import Commands
 from semistream.commands.terminal import show_table
 from semistream.errors import counted
-from semistream.planner.machine import cpu_model
+from semistream.planner.machine import cpu_model, memory_bytes, mounted, read
 
 app = Commands()
 
@@ -53,11 +55,24 @@ class Check(NamedTuple):
     said: str
 
 
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def java_version(home: Path) -> str:
+    found = re.search(r'^JAVA_VERSION="(.+)"', read(home / "release"), re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
 def _machine() -> Iterator[Check]:
     yield Check("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    cores, memory = counted(len(os.sched_getaffinity(0)), "core"), format_bytes(environment.memory_bytes())
+    cores, memory = counted(len(os.sched_getaffinity(0)), "core"), format_bytes(memory_bytes())
     yield Check("good", "machine", f"{cores}, {memory} of memory, {cpu_model()}")
-    found = environment.package_versions(name for name, _, _ in _PACKAGES)
+    found = package_versions(name for name, _, _ in _PACKAGES)
     for name, role, what in _PACKAGES:
         if name in found:
             yield Check("good", name, found[name])
@@ -91,7 +106,7 @@ def _java() -> Check:
     home = find_java()
     if home is None:
         return Check("note", "Java", "none of 17 or 21 found, Spark needs one: pip install 'semistream[java]'")
-    return Check("good", "Java", f"{environment.java()} in {home}")
+    return Check("good", "Java", f"{java_version(home)} in {home}")
 
 
 def _places(directory: Path) -> Iterator[Check]:
@@ -101,12 +116,11 @@ def _places(directory: Path) -> Iterator[Check]:
             yield Check("note" if place == _SHARED_MEMORY else "bad", name, f"{place} cannot be written")
             continue
         free = shutil.disk_usage(place).free
-        said = f"{place.resolve()}: {format_bytes(free)} free on {environment.disk(place)['file_system']}"
+        said = f"{place.resolve()}: {format_bytes(free)} free on {mounted(place)[1]}"
         yield Check("note", name, f"{said}: little") if free < _LITTLE else Check("good", name, said)
 
 
 def _direct(directory: Path) -> Check:
-    """Can this directory be read past the page cache?"""
     try:
         with tempfile.NamedTemporaryFile(dir=directory) as file, mmap.mmap(-1, 4096) as buffer:
             file.write(bytes(4096))

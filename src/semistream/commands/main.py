@@ -13,11 +13,10 @@ from typing import Annotated
 
 import typer
 
-from semistream import __version__
+from semistream import __version__, kernels
 from semistream.commands import changes, doctor, pipelines, planning, stores
 from semistream.commands.command_line import Commands
 from semistream.errors import ArgumentError, SemistreamError
-from semistream.kernels import notice
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -66,7 +65,7 @@ if "lab" not in {found.name for found in others}:
 
 def main() -> None:
     """Entry point: run the command, turn our errors into one message."""
-    notice.speak_always()
+    kernels.speak_always()
     try:
         app()
     except (SemistreamError, OSError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -48,11 +47,7 @@ def run(
     from semistream.pipeline.decision import COUNTS
 
     running = _load(file).start(once=once, replaces=replaces, told=_tell)
-
-    def end(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does
     try:
         running.wait()
     except KeyboardInterrupt:

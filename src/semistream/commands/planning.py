@@ -9,8 +9,7 @@ from typer import Option
 
 import semistream
 from semistream.budget import format_bytes, parse_bytes
-from semistream.commands.command_line import Commands
-from semistream.commands.options import listed
+from semistream.commands.command_line import Commands, listed
 from semistream.commands.terminal import show_table
 from semistream.errors import ArgumentError, counted
 
@@ -107,7 +106,6 @@ def question_of(
 
 
 def read_sample(path: Path) -> list[pa.RecordBatch]:
-    """The first rows of a sample."""
     from semistream.stores.sources import open_source
 
     found: list[pa.RecordBatch] = []

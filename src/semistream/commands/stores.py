@@ -13,8 +13,7 @@ from typer import Argument, Option
 
 import semistream
 from semistream.budget import format_bytes
-from semistream.commands.command_line import Commands
-from semistream.commands.options import Store, listed
+from semistream.commands.command_line import Commands, Store, listed
 from semistream.commands.terminal import plain, progress_bars, show_facts, show_table, store_facts
 from semistream.errors import ArgumentError, choose, counted
 

@@ -71,7 +71,6 @@ def store_facts(store: MasterStore) -> dict[str, Any]:
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    """Print the facts of a store as tables."""
     keys, device = facts["keys"], facts["device"]
     about = "" if keys["exact"] else "at most "
 
@@ -122,5 +121,4 @@ def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str |
 
 
 def plain(value: object) -> str:
-    """A value of any column as text."""
     return "" if value is None else "0x" + value.hex() if isinstance(value, bytes) else str(value)

@@ -114,16 +114,12 @@ class Groups:
 
 def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:
     """The distinct ones of ascending values, and where each begins and ends."""
-    if values.dtype == np.int64 and values.flags.c_contiguous:
-        from semistream.kernels.pairs import runs
+    from semistream.kernels.pairs import group_starts
 
-        distinct, first, last = (np.empty(len(values), np.int64) for _ in range(3))
-        count = runs(values, distinct, first, last)
-        return distinct[:count], first[:count], last[:count]  # type: ignore[return-value] # they are whole numbers
-    new = np.ones(len(values), np.bool_)
-    new[1:] = values[1:] != values[:-1]
-    first = np.flatnonzero(new)
-    return values[first], first, np.append(first[1:], len(values))[: len(first)]
+    values = np.require(values, requirements=["C", "W"])  # as the kernel takes them
+    starts, distinct = np.empty(len(values) + 1, np.int64), np.empty_like(values)
+    count = group_starts(values, starts, distinct)
+    return distinct[:count], starts[:count], starts[1 : count + 1]
 
 
 def members(first: Indices, sizes: Indices) -> Indices:

@@ -1,6 +1,48 @@
 """Compiled kernels: hashing, packed rows, pages, the tuple cache and the frequency sketch.
 
 Importing one of these modules loads numba and the compiled code (about half a second), so everything else imports
-them only where it is about to run a join. They are compiled once per machine, which takes most of a minute and is said
-on standard error (`notice`); ``python -m semistream.kernels`` does it ahead of time.
+them only where it is about to run a join. They are compiled once per machine, or ahead of time by ``python -m
+semistream.kernels``. That takes most of a minute, so one line on standard error says why, where somebody can see it:
+on a terminal, and by the command line always (`speak_always`). A library in another program, or a Spark worker, stays
+silent.
 """
+
+import importlib
+import pkgutil
+import sys
+from typing import Any
+
+NOTICE = "semistream: compiling kernels for this machine, once: about 40 s"
+_always = False
+
+
+def load_all() -> None:
+    """Import every module of kernels; numba compiles what it does not find in its on-disk cache."""
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        importlib.import_module(module.name)
+
+
+def speak_always() -> None:
+    """Say that kernels are compiled also where standard error is a file or a pipe."""
+    global _always  # noqa: PLW0603 - a choice of the whole process
+    _always = True
+
+
+def listen() -> None:
+    """Have numba tell when it is about to compile; called once, where kernels are defined."""
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        said = False
+
+        def on_start(self, started: Any) -> None:
+            module = started.data["dispatcher"].py_func.__module__ or ""
+            if not self.said and module.startswith("semistream.kernels."):
+                self.said = True
+                if sys.stderr is not None and (_always or sys.stderr.isatty()):
+                    print(NOTICE, file=sys.stderr, flush=True)
+
+        def on_end(self, ended: Any) -> None:
+            del ended
+
+    event.register("numba:compile", Listener())

@@ -26,7 +26,6 @@ def _place(words, code):  # type: ignore[no-untyped-def]
 
 @kernel("void(uint64[::1], uint64[::1])")
 def bloom_add(words, codes):
-    """Set the bits of each code."""
     for i in range(len(codes)):
         base, g = _place(words, codes[i])
         for _ in range(BITS):

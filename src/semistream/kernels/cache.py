@@ -15,17 +15,8 @@ the sketch (count-min, two counters per key, halved periodically). What enters a
 import numpy as np
 
 from semistream.kernels.hashing import mix64
-from semistream.kernels.jit import (
-    inline,
-    kernel,
-    load_u8,
-    load_u32,
-    load_u64,
-    prefetch,
-    store_u8,
-    store_u32,
-    store_u64,
-)
+from semistream.kernels.jit import inline, kernel
+from semistream.kernels.memory import load_u8, load_u32, load_u64, prefetch, store_u8, store_u32, store_u64
 
 # Fields of the header.
 MAGIC, CELLS, BUCKETS, SKETCH, CELL_BYTES, VALUE_AT, SIMPLE = 0, 1, 2, 3, 4, 5, 6
@@ -50,7 +41,6 @@ _SKETCH_SEED = np.uint64(0xD6E8FEB86659FD93)
 
 @inline
 def bucket_of(header, h):
-    """The address of a hash's bucket."""
     return (
         header.ctypes.data
         + header[BUCKETS_AT]
@@ -66,7 +56,6 @@ def tag_of(h):
 
 @inline
 def cell_at(header, index):
-    """The address of a cell."""
     return header.ctypes.data + header[CELLS_AT] + index * header[CELL_BYTES]
 
 
@@ -96,13 +85,11 @@ def _check_of(cell, size):
 
 @inline
 def is_sound(header, cell):
-    """Does the cell's check fit?"""
     return (load_u32(cell + 8) >> np.uint32(8)) == _check_of(cell, header[CELL_BYTES])
 
 
 @inline
 def seal(header, cell):
-    """Write the cell's check."""
     store_u32(cell + 8, np.uint32(_check_of(cell, header[CELL_BYTES]) << np.uint32(8) | np.uint32(load_u8(cell + 8))))
 
 
@@ -125,7 +112,6 @@ def entry_of(header, code):
 
 @inline
 def sketch_pair(header, code):
-    """The addresses of a code's two counters."""
     h = mix64(code ^ _SKETCH_SEED)
     base = header.ctypes.data + header[SKETCH_AT]
     half = np.uint64(header[SKETCH] >> 1)

@@ -6,61 +6,17 @@ least frequent entry. What leaves takes its count along to the sketch.
 
 import numpy as np
 
-from semistream.kernels.cache import (
-    ABSENT,
-    ADMISSIONS,
-    BUCKET_BYTES,
-    BUCKETS,
-    BUCKETS_AT,
-    CELL_AT,
-    CELL_BYTES,
-    CELLS,
-    EVICTIONS,
-    FREE,
-    FREE_COUNT,
-    FREE_HEAD,
-    FREQUENCY_AT,
-    HAND,
-    HELD,
-    LIMIT,
-    LIVE,
-    MORE,
-    NONE,
-    NONE64,
-    REJECTIONS,
-    SIMPLE,
-    TOP,
-    VALUE_AT,
-    WAYS,
-    bucket_of,
-    cell_at,
-    cell_of,
-    entry_of,
-    find,
-    next_cell,
-    seal,
-    sketch_pair,
-    tag_of,
-)
+from semistream.kernels import cache as k
+from semistream.kernels.cache import bucket_of, cell_at, cell_of, entry_of, find, next_cell, seal, sketch_pair, tag_of
 from semistream.kernels.hashing import mix64
-from semistream.kernels.jit import (
-    copy_bytes,
-    inline,
-    kernel,
-    load_u8,
-    load_u32,
-    load_u64,
-    prefetch,
-    store_u8,
-    store_u32,
-    store_u64,
-)
+from semistream.kernels.jit import inline, kernel
+from semistream.kernels.memory import copy_bytes, load_u8, load_u32, load_u64, prefetch, store_u8, store_u32, store_u64
 
 
 @inline
 def _chain_cells(header, index):
     count = 0
-    while index != NONE64 and count < header[CELLS]:
+    while index != k.NONE64 and count < header[k.CELLS]:
         count += 1
         index = next_cell(header, cell_at(header, index))
     return count
@@ -70,7 +26,7 @@ def _chain_cells(header, index):
 def _evict(header, bucket, way):
     """Forget an entry, remembering its count in the sketch; its cells become free."""
     index = cell_of(header, bucket, way)
-    frequency = load_u8(bucket + FREQUENCY_AT + way)
+    frequency = load_u8(bucket + k.FREQUENCY_AT + way)
     if frequency > 1:
         first, second = sketch_pair(header, load_u64(cell_at(header, index)))
         if load_u8(first) < frequency:
@@ -78,16 +34,16 @@ def _evict(header, bucket, way):
         if load_u8(second) < frequency:
             store_u8(second, frequency)
     store_u8(bucket + way, np.uint8(0))
-    header[LIVE] -= 1
-    while index != NONE64:
+    header[k.LIVE] -= 1
+    while index != k.NONE64:
         cell = cell_at(header, index)
         following = next_cell(header, cell)
-        if load_u8(cell + 8) == FREE:
+        if load_u8(cell + 8) == k.FREE:
             break  # damaged memory: never free a cell twice
-        store_u8(cell + 8, np.uint8(FREE))
-        store_u32(cell, np.uint32(header[FREE_HEAD]))
-        header[FREE_HEAD] = index
-        header[FREE_COUNT] += 1
+        store_u8(cell + 8, np.uint8(k.FREE))
+        store_u32(cell, np.uint32(header[k.FREE_HEAD]))
+        header[k.FREE_HEAD] = index
+        header[k.FREE_COUNT] += 1
         index = following
 
 
@@ -96,9 +52,9 @@ def _weakest(bucket):
     """The least frequent way of a bucket, or -1 when it is empty."""
     best = -1
     least = 256
-    for way in range(WAYS):
+    for way in range(k.WAYS):
         if load_u8(bucket + way) != 0:
-            frequency = np.int64(load_u8(bucket + FREQUENCY_AT + way))
+            frequency = np.int64(load_u8(bucket + k.FREQUENCY_AT + way))
             if frequency < least:
                 best, least = way, frequency
     return best
@@ -106,28 +62,28 @@ def _weakest(bucket):
 
 @inline
 def _hand_bucket(header):
-    bucket = header.ctypes.data + header[BUCKETS_AT] + header[HAND] * BUCKET_BYTES
-    header[HAND] += 1
-    if header[HAND] >= header[BUCKETS]:
-        header[HAND] = 0
+    bucket = header.ctypes.data + header[k.BUCKETS_AT] + header[k.HAND] * k.BUCKET_BYTES
+    header[k.HAND] += 1
+    if header[k.HAND] >= header[k.BUCKETS]:
+        header[k.HAND] = 0
     return bucket
 
 
 @inline
 def _take_cell(header):
-    index = header[FREE_HEAD]
-    if index < header[CELLS]:
-        header[FREE_HEAD] = np.int64(load_u32(cell_at(header, index)))
-        header[FREE_COUNT] -= 1
+    index = header[k.FREE_HEAD]
+    if index < header[k.CELLS]:
+        header[k.FREE_HEAD] = np.int64(load_u32(cell_at(header, index)))
+        header[k.FREE_COUNT] -= 1
         return index
-    index = min(header[TOP], header[CELLS] - 1)
-    header[TOP] += 1
+    index = min(header[k.TOP], header[k.CELLS] - 1)
+    header[k.TOP] += 1
     return index
 
 
 @inline
 def _room(header):
-    return header[FREE_COUNT] + header[LIMIT] - header[TOP]
+    return header[k.FREE_COUNT] + header[k.LIMIT] - header[k.TOP]
 
 
 @inline
@@ -137,19 +93,19 @@ def _store_value(header, code, value, length, state):
     cell = cell_at(header, head)
     store_u64(cell, code)
     store_u8(cell + 8, np.uint8(state))
-    if header[SIMPLE]:
-        copy_bytes(cell + header[VALUE_AT], value, length)
+    if header[k.SIMPLE]:
+        copy_bytes(cell + header[k.VALUE_AT], value, length)
         seal(header, cell)
         return head
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     store_u32(cell + 12, np.uint32(length))
     done = 0
     while True:
         part = min(part_bytes, length - done)
-        copy_bytes(cell + header[VALUE_AT], value + done, part)
+        copy_bytes(cell + header[k.VALUE_AT], value + done, part)
         done += part
         if done >= length:
-            store_u32(cell + 16, np.uint32(NONE))
+            store_u32(cell + 16, np.uint32(k.NONE))
             seal(header, cell)
             return head
         following = _take_cell(header)
@@ -157,7 +113,7 @@ def _store_value(header, code, value, length, state):
         seal(header, cell)
         cell = cell_at(header, following)
         store_u64(cell, code)
-        store_u8(cell + 8, np.uint8(MORE))
+        store_u8(cell + 8, np.uint8(k.MORE))
         store_u32(cell + 12, np.uint32(0))
 
 
@@ -165,7 +121,7 @@ def _store_value(header, code, value, length, state):
 def _make_room(header, bucket, cells, frequency):
     """Free a way of the bucket and enough cells, giving up only what is less frequent a cell than the newcomer."""
     way = -1
-    for w in range(WAYS):
+    for w in range(k.WAYS):
         if load_u8(bucket + w) == 0:
             way = w
             break
@@ -185,12 +141,12 @@ def _make_room(header, bucket, cells, frequency):
         if victim < 0:
             continue
         size = _chain_cells(header, cell_of(header, victim_bucket, victim))
-        if np.int64(load_u8(victim_bucket + FREQUENCY_AT + victim)) * cells >= frequency * size:
+        if np.int64(load_u8(victim_bucket + k.FREQUENCY_AT + victim)) * cells >= frequency * size:
             if victim_bucket == bucket and way < 0:
                 return -1
             continue
         _evict(header, victim_bucket, victim)
-        header[EVICTIONS] += 1
+        header[k.EVICTIONS] += 1
         if victim_bucket == bucket and way < 0:
             way = victim
     return way
@@ -203,7 +159,7 @@ def admit(header, codes, values, lengths, least_frequency, longest):
     A length of 0 records that the key is absent from the master. ``least_frequency`` is the corrected cache
     inequality expressed in counts; values over ``longest`` bytes are never taken.
     """
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     taken = 0
     for i in range(len(codes)):
         if i + 8 < len(codes):
@@ -217,9 +173,9 @@ def admit(header, codes, values, lengths, least_frequency, longest):
         code = codes[i]
         first, second = sketch_pair(header, code)
         frequency = np.int64(min(load_u8(first), load_u8(second)))
-        cells = np.int64(1) if header[SIMPLE] else max(np.int64(1), (length + part_bytes - 1) // part_bytes)
+        cells = np.int64(1) if header[k.SIMPLE] else max(np.int64(1), (length + part_bytes - 1) // part_bytes)
         if frequency < least_frequency * cells:
-            header[REJECTIONS] += 1
+            header[k.REJECTIONS] += 1
             continue
         h = mix64(code)
         bucket = bucket_of(header, h)
@@ -227,15 +183,15 @@ def admit(header, codes, values, lengths, least_frequency, longest):
             continue
         way = _make_room(header, bucket, cells, frequency)
         if way < 0:
-            header[REJECTIONS] += 1
+            header[k.REJECTIONS] += 1
             continue
-        head = _store_value(header, code, values[i], length, ABSENT if length == 0 else HELD)
+        head = _store_value(header, code, values[i], length, k.ABSENT if length == 0 else k.HELD)
         store_u8(bucket + way, tag_of(h))
-        store_u8(bucket + FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
-        store_u32(bucket + CELL_AT + 4 * way, np.uint32(head))
-        header[LIVE] += 1
+        store_u8(bucket + k.FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
+        store_u32(bucket + k.CELL_AT + 4 * way, np.uint32(head))
+        header[k.LIVE] += 1
         taken += 1
-    header[ADMISSIONS] += taken
+    header[k.ADMISSIONS] += taken
     return taken
 
 
@@ -254,20 +210,20 @@ def discard(header, codes):
 @kernel("void(int64[::1], int64)")
 def limit_cells(header, limit):
     """Use at most ``limit`` cells from now on: entries that reach beyond are dropped."""
-    for index in range(limit, header[TOP]):
+    for index in range(limit, header[k.TOP]):
         cell = cell_at(header, index)
-        if load_u8(cell + 8) == FREE:
+        if load_u8(cell + 8) == k.FREE:
             continue
         bucket, way = entry_of(header, load_u64(cell))
         if way >= 0:
             _evict(header, bucket, way)
-    header[TOP] = min(header[TOP], limit)
-    header[LIMIT] = limit
-    header[FREE_HEAD] = NONE64
-    header[FREE_COUNT] = 0
-    for index in range(header[TOP]):
+    header[k.TOP] = min(header[k.TOP], limit)
+    header[k.LIMIT] = limit
+    header[k.FREE_HEAD] = k.NONE64
+    header[k.FREE_COUNT] = 0
+    for index in range(header[k.TOP]):
         cell = cell_at(header, index)
-        if load_u8(cell + 8) == FREE:
-            store_u32(cell, np.uint32(header[FREE_HEAD]))
-            header[FREE_HEAD] = index
-            header[FREE_COUNT] += 1
+        if load_u8(cell + 8) == k.FREE:
+            store_u32(cell, np.uint32(header[k.FREE_HEAD]))
+            header[k.FREE_HEAD] = index
+            header[k.FREE_COUNT] += 1

@@ -4,29 +4,20 @@ together, cut into rows.
 
 import numpy as np
 
-from semistream.kernels.cache import (
-    CELL_BYTES,
-    MORE,
-    NONE64,
-    ROW_ABSENT,
-    ROW_MISSING,
-    SIMPLE,
-    VALUE_AT,
-    cell_at,
-    is_sound,
-    next_cell,
-)
-from semistream.kernels.jit import copy_bytes, kernel, load_u8, load_u32, load_u64
+from semistream.kernels import cache as k
+from semistream.kernels.cache import cell_at, is_sound, next_cell
+from semistream.kernels.jit import kernel
+from semistream.kernels.memory import copy_bytes, load_u8, load_u32, load_u64
 from semistream.kernels.rows import row_length
 
 
 @kernel("void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
 def measure_values(header, values, head, last_variable_slot, counts, sizes):
     """For found values (addresses from ``probe``): rows in each, and bytes to copy out where the value spans cells."""
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     for i in range(len(values)):
         value = values[i]
-        length = np.int64(load_u32(value - header[VALUE_AT] + 12)) if not header[SIMPLE] else part_bytes
+        length = np.int64(load_u32(value - header[k.VALUE_AT] + 12)) if not header[k.SIMPLE] else part_bytes
         sizes[i] = length if length > part_bytes else 0
         counts[i] = 0
         position = 0
@@ -41,25 +32,25 @@ def copy_values(header, values, targets, head, last_variable_slot, counts):
 
     A value whose cells are damaged gets a target of -1 and no rows.
     """
-    part_bytes = header[CELL_BYTES] - header[VALUE_AT]
+    part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     for i in range(len(values)):
         if targets[i] == 0:
             continue
-        cell = values[i] - header[VALUE_AT]
+        cell = values[i] - header[k.VALUE_AT]
         code = load_u64(cell)
         length = np.int64(load_u32(cell + 12))
         done = 0
         while True:
             part = min(part_bytes, length - done)
-            copy_bytes(targets[i] + done, cell + header[VALUE_AT], part)
+            copy_bytes(targets[i] + done, cell + header[k.VALUE_AT], part)
             done += part
             if done == length:
                 break
             following = next_cell(header, cell)
-            if following == NONE64:
+            if following == k.NONE64:
                 break
             cell = cell_at(header, following)
-            if load_u64(cell) != code or load_u8(cell + 8) != MORE or not is_sound(header, cell):
+            if load_u64(cell) != code or load_u8(cell + 8) != k.MORE or not is_sound(header, cell):
                 break
         if done < length:
             targets[i] = -1
@@ -88,7 +79,7 @@ def found_values(values, codes, rows, their_codes, their_values):
     """Which values were found, with their codes; returns how many."""
     n = 0
     for i in range(len(values)):
-        if values[i] > ROW_ABSENT:
+        if values[i] > k.ROW_ABSENT:
             rows[n], their_codes[n], their_values[n] = i, codes[i], values[i]
             n += 1
     return n
@@ -99,7 +90,7 @@ def missing_values(values, codes, rows, their_codes):
     """Which values are missing, with their codes; returns how many."""
     n = 0
     for i in range(len(values)):
-        if values[i] == ROW_MISSING:
+        if values[i] == k.ROW_MISSING:
             rows[n], their_codes[n] = i, codes[i]
             n += 1
     return n

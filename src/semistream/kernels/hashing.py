@@ -6,7 +6,8 @@ The values are written to disk, so these functions never change; a new one gets 
 
 import numpy as np
 
-from semistream.kernels.jit import inline, kernel, load_u8, load_u32, load_u64, words_at
+from semistream.kernels.jit import inline, kernel
+from semistream.kernels.memory import load_u8, load_u32, load_u64, words_at
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -53,7 +54,6 @@ def offset_at(offsets, offset_bytes, i):  # type: ignore[no-untyped-def]
 
 @kernel("void(int64, int64, int64, uint64[::1])")
 def hash_strings(data, offsets, offset_bytes, out):
-    """Hash each value of an Arrow string or binary column."""
     for i in range(len(out)):
         start = offset_at(offsets, offset_bytes, i)
         out[i] = hash_bytes(data + start, offset_at(offsets, offset_bytes, i + 1) - start)
@@ -61,7 +61,6 @@ def hash_strings(data, offsets, offset_bytes, out):
 
 @kernel("void(int64, int64, uint64[::1])")
 def hash_fixed(data, width, out):
-    """Hash each value of a column of fixed-width binary values."""
     for i in range(len(out)):
         out[i] = hash_bytes(data + width * i, width)
 
@@ -94,5 +93,4 @@ def checksum(address, count):  # type: ignore[no-untyped-def]
 
 @kernel("uint64(int64, int64)")
 def checksum_of(address, count):
-    """The checksum of a whole buffer."""
     return checksum(address, count)

@@ -119,7 +119,6 @@ def list_slots(keys, slots, entries, out):
 
 @kernel("void(int64[::1], int32[::1], uint64[::1], int32[:, ::1], int32[:, ::1], int32[::1], int32[::1], int64[::1])")
 def remove_keys(state, buckets, codes, keys, slots, free_slots, free_keys, entries):
-    """Remove keys with all their tuples."""
     for i in range(len(entries)):
         slot = keys[entries[i], FIRST]
         while slot != NONE:

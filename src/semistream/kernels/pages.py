@@ -11,26 +11,20 @@ the following pages. A single row larger than a page takes several strides by it
 import numpy as np
 
 from semistream.kernels.hashing import checksum
-from semistream.kernels.jit import (
-    copy_bytes,
-    inline,
-    kernel,
-    load_u32,
-    load_u64,
-    preadv2,
-    store_u8,
-    store_u32,
-    store_u64,
-)
+from semistream.kernels.jit import inline, kernel
+from semistream.kernels.memory import copy_bytes, load_u32, load_u64, preadv2, store_u8, store_u32, store_u64
 from semistream.kernels.rows import project_row
 
 HEADER = 24
 
 
 @inline
-def _emit(output, page, stride, strides, first, last):  # type: ignore[no-untyped-def]
-    """Write rows [first, last) as page number ``page``, ``strides`` long, at ``stride`` of the output."""
+def _emit(output, progress, strides, first, last):  # type: ignore[no-untyped-def]
+    """Write rows [first, last) as the next page of the output, ``strides`` long."""
     out, stride_bytes, position, rows, lengths, codes, fixed, firsts, starts = output
+    page, stride = progress[1], progress[2]
+    progress[1] += 1
+    progress[2] += strides
     target = out + stride * stride_bytes
     firsts[page] = codes[first]
     starts[page] = position + stride
@@ -66,7 +60,8 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
     count = len(codes)
     overhead = 8 if fixed else 12
     capacity = stride_bytes - HEADER
-    page_start, used, pages, strides, i = 0, 0, 0, 0, 0
+    page_start, used, i = 0, 0, 0
+    progress[:] = 0
     group_end, size, small = 0, 0, False
     while i < count:
         apart = False
@@ -83,31 +78,23 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
         end = group_end if small else i + 1
         need = size if small else lengths[i] + overhead
         if used > 0 and (apart or used + need > capacity):
-            if strides + 1 > out_strides:
+            if progress[2] + 1 > out_strides:
                 break
-            _emit(output, pages, strides, 1, page_start, i)
-            pages += 1
-            strides += 1
+            _emit(output, progress, 1, page_start, i)
             page_start, used = i, 0
         if need > capacity:
             long = (need + HEADER + stride_bytes - 1) // stride_bytes
-            if strides + long > out_strides:
+            if progress[2] + long > out_strides:
                 break
-            _emit(output, pages, strides, long, i, end)
-            pages += 1
-            strides += long
+            _emit(output, progress, long, i, end)
             page_start = end
         else:
             used += need
         i = end
-    if final and i == count and page_start < count and strides + 1 <= out_strides:
-        _emit(output, pages, strides, 1, page_start, count)
-        pages += 1
-        strides += 1
+    if final and i == count and page_start < count and progress[2] + 1 <= out_strides:
+        _emit(output, progress, 1, page_start, count)
         page_start = count
     progress[0] = page_start
-    progress[1] = pages
-    progress[2] = strides
 
 
 @inline
@@ -240,7 +227,6 @@ def collect(
 
 @kernel("void(int64[::1], int64, int64[::1], uint64[::1])")
 def list_rows(pages, width, out_rows, out_codes):
-    """Every row on the pages, with its code."""
     n = 0
     for p in range(len(pages)):
         page = pages[p]

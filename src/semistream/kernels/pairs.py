@@ -33,32 +33,19 @@ def pair_groups(left_from, left_to, right_from, right_to, position, out_left, ou
     return n
 
 
-@kernel("int64(uint64[::1], int64[::1], uint64[::1])")
-def group_starts(codes, starts, distinct):
-    """Where each run of equal codes begins; returns the number of runs. ``starts`` needs one more place than codes.
+@kernel("int64(uint64[::1], int64[::1], uint64[::1])", "int64(int64[::1], int64[::1], int64[::1])")
+def group_starts(values, starts, distinct):
+    """Where each run of equal values begins; returns the number of runs. ``starts`` needs one more place than values.
 
-    ``distinct`` may be ``codes`` itself: what is written lies before what is read.
+    ``distinct`` may be ``values`` itself: what is written lies before what is read.
     """
-    n = 0
-    for i in range(len(codes)):
-        if n == 0 or codes[i] != distinct[n - 1]:
-            starts[n] = i
-            distinct[n] = codes[i]
-            n += 1
-    starts[n] = len(codes)
-    return n
-
-
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1])")
-def runs(values, distinct, first, last):
-    """Runs of equal values: what each repeats, where it begins and where it ends; returns their number."""
     n = 0
     for i in range(len(values)):
         if n == 0 or values[i] != distinct[n - 1]:
+            starts[n] = i
             distinct[n] = values[i]
-            first[n] = i
             n += 1
-        last[n - 1] = i + 1
+    starts[n] = len(values)
     return n
 
 

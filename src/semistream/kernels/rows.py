@@ -12,20 +12,8 @@ the variable part).
 import numpy as np
 
 from semistream.kernels.hashing import offset_at
-from semistream.kernels.jit import (
-    copy_bytes,
-    inline,
-    kernel,
-    load_u8,
-    load_u16,
-    load_u32,
-    load_u64,
-    prefetch,
-    store_u8,
-    store_u16,
-    store_u32,
-    store_u64,
-)
+from semistream.kernels.jit import inline, kernel
+from semistream.kernels.memory import copy_bytes, copy_value, load_u8, load_u32, prefetch, store_u8, store_u32
 
 
 @inline
@@ -42,24 +30,6 @@ def _set_null(row, column):  # type: ignore[no-untyped-def]
 @inline
 def _is_null(row, column):  # type: ignore[no-untyped-def]
     return (load_u8(row + (column >> 3)) >> np.uint8(column & 7)) & np.uint8(1) != 0
-
-
-@inline
-def copy_value(target, source, width):  # type: ignore[no-untyped-def]
-    """Copy one fixed-width value; the usual widths are single moves."""
-    if width == 8:
-        store_u64(target, load_u64(source))
-    elif width == 4:
-        store_u32(target, load_u32(source))
-    elif width == 1:
-        store_u8(target, load_u8(source))
-    elif width == 2:
-        store_u16(target, load_u16(source))
-    elif width == 16:
-        store_u64(target, load_u64(source))
-        store_u64(target + 8, load_u64(source + 8))
-    else:
-        copy_bytes(target, source, width)
 
 
 @inline
@@ -192,14 +162,12 @@ def project_row(row, target, columns, widths, slots, previous, head, new_slots, 
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, int64[::1])")
 def project(rows, columns, widths, slots, previous, head, new_slots, new_head, targets):
-    """Copy some columns of each row to a new row at ``targets[i]``."""
     for i in range(len(rows)):
         project_row(rows[i], targets[i], columns, widths, slots, previous, head, new_slots, new_head)
 
 
 @kernel("void(int64[::1], int64[::1], int64)")
 def gather_rows(rows, lengths, out):
-    """Copy whole rows one after the other."""
     for i in range(len(rows)):
         if i + 8 < len(rows):
             prefetch(rows[i + 8])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from semistream.as_of import AsOf
 from semistream.errors import ArgumentError, SchemaError, meant
 from semistream.lookup.spec import How, JoinSpec, LookupSpec, Multiple
+from semistream.rows import without_views
 
 if TYPE_CHECKING:
     from semistream.joins.conditions import Condition
@@ -90,7 +91,7 @@ class LookupPlan:
 def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool = False) -> LookupPlan:
     """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
     master = store.schema
-    stream = pa.schema([field.with_type(_without_views(field.type)) for field in stream])
+    stream = pa.schema([field.with_type(without_views(field.type)) for field in stream])
     folded: Callable[[str], str] = str.lower if ignore_case else str
     condition, as_of = spec.condition if isinstance(spec, JoinSpec) else None, spec.moment
     _check_unambiguous(stream, [*spec.keys, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
@@ -146,13 +147,6 @@ def _check_defaults(plan: LookupPlan) -> None:
             pa.scalar(value, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(f"defaults: {value!r} does not fit column {name!r} of type {kind}: {error}") from error
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Arrow cannot take rows from view columns (Polars makes them), so they are carried as plain ones."""
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _check_unambiguous(stream: pa.Schema, columns: Iterable[object], folded: Callable[[str], str]) -> None:

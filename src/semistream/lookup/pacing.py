@@ -16,7 +16,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -36,13 +35,6 @@ def check_wait_seconds(wait_seconds: object) -> None:
         )
 
 
-class Reader(Protocol):
-    """Where batches come from."""
-
-    def get(self, timeout: float | None) -> pa.RecordBatch | None:
-        """The next batch, None at the end of the stream; `queue.Empty` when nothing has come within the timeout."""
-
-
 class ThreadReader:
     """Reads a source in a thread, a batch each time one is asked for.
 
@@ -60,7 +52,10 @@ class ThreadReader:
         threading.Thread(target=_read, args=arguments, name="semistream-source", daemon=True).start()
 
     def get(self, timeout: float | None) -> pa.RecordBatch | None:
-        """See `Reader.get`; an error of the source is raised here."""
+        """The next batch, None at the end of the stream; `queue.Empty` when nothing has come within the timeout.
+
+        An error of the source is raised here.
+        """
         if not self._requested:
             self._requested = True
             self._wanted.release()
@@ -98,13 +93,13 @@ def _read(
 
 
 def paced(
-    reader: Reader,
+    get: Callable[[float | None], pa.RecordBatch | None],
     wait_seconds: float,
     due: Callable[[], float | None],
     schema: pa.Schema,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, and one without rows whenever rows have waited long enough and no others are there.
+    """What ``get`` gives (see `ThreadReader.get`), and a batch without rows whenever rows have waited long enough.
 
     ``due`` is the join's own word (see `Join.due`); where it has none, rows have waited since they were handed over.
     """
@@ -115,7 +110,7 @@ def paced(
         if left is None:
             left = math.inf if since is None else since + wait_seconds - clock()
         try:
-            batch = reader.get(None if left == math.inf else max(0.0, left))
+            batch = get(None if left == math.inf else max(0.0, left))
         except queue.Empty:
             since = None
             yield quiet

@@ -129,12 +129,8 @@ class LookupSpec:
         """The columns of time by which the version of a master's row is chosen."""
         return AsOf.from_arguments(self.as_of, self.valid_from, self.valid_to)
 
-    def alone(self) -> "LookupSpec":
-        """Without what an engine adds."""
-        return self.copy_to(LookupSpec)
-
     def copy_to(self, kind: type[OtherSpec], **changes: Any) -> OtherSpec:
-        """The same lookup as another engine asks it: all options that both have are copied, but for the ``changes``."""
+        """The same lookup as another engine asks it: all options that both have, but for the ``changes``."""
         own = {item.name for item in fields(self)}
         shared = {item.name: getattr(self, item.name) for item in fields(kind) if item.init and item.name in own}
         return kind(**shared | changes)

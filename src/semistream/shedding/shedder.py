@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from semistream.keys import KeyCodec
 from semistream.lookup.bind import LookupPlan
+from semistream.lookup.spec import LookupSpec
 from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
 from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
@@ -178,7 +179,7 @@ def describe(shed: Shed, plan: LookupPlan, store: MasterStore) -> ShedPart:
         strategy=shed.strategy,
         store=str(Path(store.path).resolve()),
         master_version=store.version,
-        spec=replace(plan.spec.alone(), columns=plan.columns),
+        spec=plan.spec.copy_to(LookupSpec, columns=plan.columns),
         weight=shed.weight,
         store_id=store.manifest.store_id,
         digest=store.manifest.identity.digest,

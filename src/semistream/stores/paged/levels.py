@@ -29,7 +29,7 @@ class Level:
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """The pages [low, high) on which rows of these ascending codes may lie."""
-        from semistream.kernels.locating import locate_sorted
+        from semistream.kernels.reading import locate_sorted
 
         low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
@@ -93,7 +93,7 @@ def among(codes: Codes, ascending: Codes) -> npt.NDArray[np.bool_]:
 
 def wanted(low: Pages, high: Pages) -> tuple[Pages, Pages, Pages]:
     """All pages of ascending ranges [low, high), each once, with the first and last place of the codes on it."""
-    from semistream.kernels.locating import wanted_pages
+    from semistream.kernels.reading import wanted_pages
 
     most = int((high - low).clip(0).sum())
     pages, first, last = (np.empty(most, np.int64) for _ in range(3))
