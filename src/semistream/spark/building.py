@@ -20,7 +20,7 @@ from semistream.keys import KeyCodec
 from semistream.spark.frames import arrow_schema, quoted
 from semistream.stores.paged.building import Build, Packer
 from semistream.stores.paged.manifest import SegmentEntry
-from semistream.stores.paged.segment import SegmentWriter, new_segment, write_segment
+from semistream.stores.paged.segment import SegmentWriter, write_segment
 from semistream.stores.paged.store import MasterStore
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
 
 def _write(packer: Packer, path: Path, page_bytes: int) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = SegmentWriter(new_segment(path), packer.layout, page_bytes)
+        writer = SegmentWriter(path, packer.layout, page_bytes)
         first: int | None = None
         with writer.removed_on_error():
             for batch in batches:

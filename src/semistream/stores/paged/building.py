@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import entry_points
@@ -133,11 +131,11 @@ class Build:
     def begin(self, source: pa.Schema) -> tuple[Packer, Manifest | None]:
         """What packs rows of this schema, and the version that is replaced; makes the store's directory."""
         packer = Packer(source, self.names, self.hash_bits)
-        previous = self._prepare()
+        previous = self._directory()
         checked_groups(self.groups, packer.schema, self.names, previous)
         return packer, previous
 
-    def _prepare(self) -> Manifest | None:
+    def _directory(self) -> Manifest | None:
         path = self.root
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path} is a file; a store is a directory")
@@ -184,12 +182,7 @@ class Build:
             "properties": {**(previous.properties if previous else {}), **checked_properties(self.properties)},
             "groups": checked_groups(self.groups, packer.schema, self.names, previous),
         }
-        if previous is not None:
-            manifest = previous.next("build", **content)
-        else:
-            manifest = Manifest(
-                version=1, parent=None, change="build", created=time.time(), store_id=uuid.uuid4().hex, **content
-            )
+        manifest = Manifest.first(**content) if previous is None else previous.next("build", **content)
         return open_and_publish(self.root, manifest, entries, progress=self.progress)
 
 
@@ -209,9 +202,9 @@ def open_and_publish(
     if before is not None:
         failpoints.reach("store.segment")
     files = [entry.file for entry in new]
-    direct = before is not None and before.direct
+    direct, opened = (before.direct, before.segments) if before is not None else (False, [])
     with removed_on_error(path, files):
-        store = MasterStore(path, manifest, direct=direct, opened=before.segments if before is not None else ())
+        store = MasterStore(path, manifest, direct=direct, opened=opened)
         store.located  # noqa: B018 - its index is read
         if manifest.groups:
             manifest, twins = write_twins(store, progress)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.durable import explained, private, sync_directory
-from semistream.errors import CorruptStoreError, StoreNotFoundError
+from semistream.errors import CorruptStoreError, StoreError, StoreNotFoundError
 from semistream.keys import Codes
 from semistream.rows import RowLayout, address_of
 from semistream.stores.paged.manifest import SegmentEntry
@@ -37,16 +37,11 @@ _BLOOM_BITS = 10
 Numbers = npt.NDArray[Any]
 
 
-def new_segment(root: Path) -> Path:
-    """A name that no other writer uses."""
-    return root / f"segment-{uuid.uuid4().hex[:16]}.pages"
-
-
 class SegmentWriter:
-    """Writes rows, given in key order, to a new file that becomes visible when it is complete."""
+    """Writes rows, given in key order, to a new file of a store, which becomes visible when it is complete."""
 
-    def __init__(self, path: Path, layout: RowLayout, page_bytes: int, expected_rows: int = 0) -> None:
-        self.path = path
+    def __init__(self, root: Path, layout: RowLayout, page_bytes: int, expected_rows: int = 0) -> None:
+        self.path = root / f"segment-{uuid.uuid4().hex[:16]}.pages"
         self.layout = layout
         self.page_bytes = page_bytes
         self.rows = self.keys = 0
@@ -58,8 +53,8 @@ class SegmentWriter:
         self._starts: list[npt.NDArray[np.int64]] = []
         self._bloom = np.zeros(8 * max(1, -(-expected_rows * _BLOOM_BITS // 512)), np.uint64) if expected_rows else None
         self._carry: Block | None = None
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with explained("write", path):
+        self._temporary = root / f".{self.path.name}.{os.getpid()}"
+        with explained("write", self.path):
             self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
         header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
         with self.removed_on_error():
@@ -181,14 +176,20 @@ def write_segment(
     role: str = "base",
     *,
     filtered_rows: int = 0,
+    expected_rows: int | None = None,
     changed: Codes | None = None,
     touched: Codes | None = None,
 ) -> SegmentEntry:
-    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it."""
-    writer = SegmentWriter(new_segment(root), layout, page_bytes, filtered_rows)
+    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it.
+
+    ``expected_rows`` are those that the blocks must have together.
+    """
+    writer = SegmentWriter(root, layout, page_bytes, filtered_rows)
     with writer.removed_on_error():
         for block in blocks:
             writer.append(block)
+        if expected_rows not in (None, writer.rows):
+            raise StoreError(f"{root}: {writer.rows:,} rows were read of {expected_rows:,}; nothing was changed")
         return writer.finish(role, changed, touched)
 
 
@@ -208,10 +209,9 @@ class Segment:
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path} is missing; the store is incomplete") from None
         with explained("read", path):
-            self._read_footer()
+            self._read_footer(self._plain)
 
-    def _read_footer(self) -> None:
-        fd = self._plain
+    def _read_footer(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         if size != self.entry.bytes:
             self._damaged(f"it has {size:,} bytes instead of {self.entry.bytes:,}")
