@@ -30,8 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.applying import Token, check_token, publish, token_property
-from semistream.changes.arrays import distinct
-from semistream.changes.rows import TIME, Changes
+from semistream.changes.rows import TIME, Changes, distinct
 from semistream.dimensions.shape import (
     DIMENSION,
     INFERRED,
@@ -113,12 +112,10 @@ class Dimension:
 
     @property
     def path(self) -> Path:
-        """The directory of its store."""
         return self.store.path
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the business key, the source's first."""
         return self.shape.key
 
     @property
@@ -146,7 +143,7 @@ class Dimension:
         if as_of is not None and (not self.shape.history or as_of not in table.column_names):
             raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
         columns = key_columns(table, self.store.schema, self.key)
-        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        asked = distinct(self.store, columns)
 
         def change(newest: MasterStore) -> tuple[MasterStore, pa.Table]:
             members, work = infer(newest, self.shape, asked)
@@ -227,6 +224,4 @@ class Dimension:
 
 def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:
     """One version: the rows, the counter and the token."""
-    if work.rows.num_rows == 0:
-        return store.apply(properties=token_property(token))
     return store.apply(work.rows, properties={NEXT: str(work.next_key), **token_property(token)})
