@@ -23,7 +23,7 @@ from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_pro
 from semistream.stores.paged.publishing import publish, removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import is_spark, open_source
+from semistream.stores.sources import open_source
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore, Progress
@@ -95,7 +95,8 @@ class Build:
         return [*(name for name in self.names if name not in self.columns), *self.columns]
 
     def run(self, source: Any) -> MasterStore:
-        if is_spark(source):
+        kind = type(source)
+        if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):  # classic or Connect
             # Only semistream.spark knows Spark, and it stands above this module: hence by an entry point.
             (builder,) = entry_points(group="semistream.masters", name="pyspark")
             built: MasterStore = builder.load()(source, replace(self, properties=None))
@@ -207,8 +208,7 @@ def open_and_publish(
         store = MasterStore(path, manifest, direct=direct, opened=opened)
         store.located  # noqa: B018 - its index is read
         if manifest.groups:
-            manifest, twins = write_twins(store, progress)
-            files += twins
+            manifest = write_twins(store, files, progress)
             store = MasterStore(path, manifest, direct=direct, opened=store.segments)
     publish(manifest, path, files)
     return store

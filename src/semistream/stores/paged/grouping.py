@@ -28,7 +28,6 @@ from semistream import failpoints
 from semistream.errors import ArgumentError, meant
 from semistream.rows import Projection
 from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
-from semistream.stores.paged.publishing import removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block
 
@@ -71,22 +70,20 @@ def narrowest(manifest: Manifest, columns: Iterable[str]) -> str | None:
     return min(names, key=lambda name: manifest.groups[name].bytes, default=None)
 
 
-def write_twins(store: MasterStore, progress: Progress | None = None) -> tuple[Manifest, list[str]]:
-    """The manifest of an opened version with all its twins, and the files that had to be written for that."""
-    files: list[str] = []
+def write_twins(store: MasterStore, files: list[str], progress: Progress | None) -> Manifest:
+    """The manifest of an opened version with all its twins; those that had to be written for that go to ``files``."""
     groups = {}
-    with removed_on_error(store.path, files):
-        for name, group in store.manifest.groups.items():
-            twins = {}
-            for number, segment in enumerate(store.segments):
-                twin = group.twins.get(segment.entry.file)
-                if twin is None:
-                    twin = _write_twin(store, number, name, progress)
-                    files.append(twin.file)
-                    failpoints.reach("store.twin")
-                twins[segment.entry.file] = twin
-            groups[name] = replace(group, twins=twins)
-    return replace(store.manifest, groups=groups), files
+    for name, group in store.manifest.groups.items():
+        twins = {}
+        for number, segment in enumerate(store.segments):
+            twin = group.twins.get(segment.entry.file)
+            if twin is None:
+                twin = _write_twin(store, number, name, progress)
+                files.append(twin.file)
+                failpoints.reach("store.twin")
+            twins[segment.entry.file] = twin
+        groups[name] = replace(group, twins=twins)
+    return replace(store.manifest, groups=groups)
 
 
 def _write_twin(store: MasterStore, number: int, name: str, progress: Progress | None) -> SegmentEntry:

@@ -12,8 +12,7 @@ import json
 import os
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,6 @@ class SegmentWriter:
         self._temporary = root / f".{self.path.name}.{os.getpid()}"
         with explained("write", self.path):
             self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
-        header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
-        with self.removed_on_error():
-            self._write(header.ljust(DATA_AT, b"\0"))
 
     def append(self, block: Block) -> None:
         """Add rows in code order; what may share a page with later rows is kept back until they come."""
@@ -89,7 +85,7 @@ class SegmentWriter:
             consumed, written, used = progress.tolist()
             if written == 0:
                 break
-            self._write(out[: used * self.page_bytes].data)
+            self.write(out[: used * self.page_bytes].data)
             self._firsts.append(firsts[:written].copy())
             self._starts.append(starts[:written].copy())
             sizes = np.diff(np.append(starts[:written], self._strides + used)) * self.page_bytes
@@ -98,7 +94,7 @@ class SegmentWriter:
             done += consumed
         self._carry = block.part(slice(done, None)).copy() if done < len(block) else None
 
-    def _write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """All of it: a disk that is nearly full takes less than it is given, without an error."""
         left = memoryview(data).cast("B")
         with explained("write", self.path):
@@ -131,11 +127,11 @@ class SegmentWriter:
             if array is not None:
                 data = np.ascontiguousarray(array)
                 places[name] = [self._file.tell(), data.nbytes, _checksum(data)]
-                self._write(data.tobytes())
+                self.write(data.tobytes())
         about = {"file": self.path.name, "pages": len(starts), "strides": self._strides, "rows": self.rows}
         footer = json.dumps({**about, "sections": places}).encode()
         check = _checksum(np.frombuffer(footer, np.uint8))
-        self._write(footer + _TRAILER.pack(self._file.tell(), len(footer), check, MAGIC))
+        self.write(footer + _TRAILER.pack(self._file.tell(), len(footer), check, MAGIC))
         size = self._file.tell()
         with explained("write", self.path):
             os.fsync(self._file.fileno())
@@ -159,14 +155,6 @@ class SegmentWriter:
         self._temporary.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
-    @contextmanager
-    def removed_on_error(self) -> Iterator[SegmentWriter]:
-        try:
-            yield self
-        except BaseException:
-            self.abort()
-            raise
-
 
 def write_segment(
     root: Path,
@@ -185,12 +173,16 @@ def write_segment(
     ``expected_rows`` are those that the blocks must have together.
     """
     writer = SegmentWriter(root, layout, page_bytes, filtered_rows)
-    with writer.removed_on_error():
+    try:
+        writer.write(_HEADER.pack(MAGIC, _FORMAT, page_bytes).ljust(DATA_AT, b"\0"))
         for block in blocks:
             writer.append(block)
         if expected_rows not in (None, writer.rows):
             raise StoreError(f"{root}: {writer.rows:,} rows were read of {expected_rows:,}; nothing was changed")
         return writer.finish(role, changed, touched)
+    except BaseException:
+        writer.abort()
+        raise
 
 
 class Segment:

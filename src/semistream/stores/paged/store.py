@@ -118,8 +118,7 @@ class MasterStore:
     @staticmethod
     @asks(Build)
     def build(source: Any, asked: Build) -> MasterStore:
-        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
-        any size.
+        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
         as a new version of a store that is there already. ``properties`` are texts that stay with the store.
@@ -167,8 +166,7 @@ class MasterStore:
     get = fetching.get
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
-        for level in self.located.all:
-            yield level.first_page, level.firsts
+        return ((level.first_page, level.firsts) for level in self.located.all)
 
     def delta_levels(self) -> list[Level]:
         """The levels of the updates since the base, newest last."""
