@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.changes.reading import plain_changes
 from semistream.changes.rows import OP, Changes, Reject, columns_of, last_of_each
 from semistream.errors import ArgumentError, ConcurrentWriteError
 from semistream.stores import MasterStore
@@ -78,8 +79,6 @@ def apply_changes(
     if was_applied(opened.latest(), token):
         return Applied(opened.latest(), applied=False)
     if not isinstance(changes, Changes):
-        from semistream.changes.reading import plain_changes
-
         changes = plain_changes(changes, opened.schema, opened.key, op=op, order=order)
     changes.check(max_bad_rate)
     rows = last_of_each(opened.codec, changes.rows)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from semistream.errors import ArgumentError, SchemaError, local_path
 from semistream.lookup.run import make_join
 from semistream.rows import normalise
 from semistream.stores import MasterStore
+from semistream.stores.paged.store import Progress
 from semistream.stores.sources import TableInput, open_source
 
-Progress = Callable[[str, int, int | None], None]
 _OLD = "__in_store"  # after a column's name: its value in the store
 _BATCH_ROWS = 32_768
 

@@ -21,10 +21,10 @@ from semistream.changes.rows import OP, WORDS, Bad, Changes, Line, Reject, assem
 from semistream.changes.values import array_of, cast_column, cast_texts
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.rows import plain_values
+from semistream.stores.paged.store import Progress
 from semistream.stores.sources import open_source
 
 FORMATS = ("debezium", "plain")
-Progress = Callable[[str, int, int | None], None]
 Cast = Callable[[pa.Array, pa.Field], tuple[pa.Array, Bad]]
 _KINDS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),

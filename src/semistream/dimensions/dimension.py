@@ -30,7 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.applying import Token, check_token, publish, token_property
+from semistream.changes.reading import plain_changes
 from semistream.changes.rows import TIME, Changes, distinct
+from semistream.dimensions.members import infer, merge_history, overwrite, surrogates
 from semistream.dimensions.shape import (
     DIMENSION,
     INFERRED,
@@ -135,8 +137,6 @@ class Dimension:
         history it is the newest version's key or, with ``as_of``, that of the version which holds at the row's time;
         where none does, that of the last one before, else of the first.
         """
-        from semistream.dimensions.members import infer, surrogates
-
         table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
         if self.shape.surrogate in table.column_names:
             raise ArgumentError(f"the rows have a column {self.shape.surrogate!r} already; rename it")
@@ -167,9 +167,6 @@ class Dimension:
         ``changes`` are `Changes` for `change_schema`, or rows with an operation in ``_op``. With a history
         ``effective`` names the column that says since when a row holds; by default it is the time that the source gave.
         """
-        from semistream.changes.reading import plain_changes
-        from semistream.dimensions.members import merge_history, overwrite
-
         check_token(token)
         found = changes if isinstance(changes, Changes) else plain_changes(changes, *self.with_time(effective))
         found.check(max_bad_rate)
