@@ -35,8 +35,13 @@ class Numbers:
         return made
 
 
+def holds(one: Version, time: float) -> bool:
+    begun = one.valid_from is None or one.valid_from <= time
+    return begun and (one.valid_to is None or time < one.valid_to)
+
+
 def value_at(versions: list[Version], time: float) -> tuple[str, ...] | None:
-    found = [one for one in versions if one.holds(time)]  # type: ignore[arg-type]
+    found = [one for one in versions if holds(one, time)]
     assert len(found) <= 1, f"overlap at {time}: {found}"
     return found[0].values if found else None
 

@@ -32,8 +32,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.changes.arrays import columns_of, last_of_each
-from semistream.changes.rows import OP, Changes, Reject
+from semistream.changes.reading import plain_changes
+from semistream.changes.rows import OP, Changes, Reject, columns_of, last_of_each
 from semistream.errors import ArgumentError, ConcurrentWriteError
 from semistream.stores import MasterStore
 
@@ -79,8 +79,6 @@ def apply_changes(
     if was_applied(opened.latest(), token):
         return Applied(opened.latest(), applied=False)
     if not isinstance(changes, Changes):
-        from semistream.changes.reading import plain_changes
-
         changes = plain_changes(changes, opened.schema, opened.key, op=op, order=order)
     changes.check(max_bad_rate)
     rows = last_of_each(opened.codec, changes.rows)
@@ -115,7 +113,6 @@ def _all_but(store: MasterStore, kept: pa.Table) -> pa.Table:
 
 
 def check_token(token: Token | None) -> None:
-    """A token is a name and a batch number."""
     if token is None:
         return
     good = isinstance(token, tuple) and len(token) == 2 and isinstance(token[0], str) and token[0]
@@ -129,7 +126,6 @@ def was_applied(store: MasterStore, token: Token | None) -> bool:
 
 
 def token_property(token: Token | None) -> dict[str, str]:
-    """The token as a property."""
     return {} if token is None else {f"applied.{token[0]}": str(token[1])}
 
 

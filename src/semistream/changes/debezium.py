@@ -92,8 +92,9 @@ def debezium_changes(
         bad={row: record.bad for row, record in enumerate(records) if record.bad},
         times=pa.array(stamps, pa.int64()).view(pa.timestamp("us", "UTC")),
         order=pa.array(order, pa.int64()),
+        unread=rejects,
     )
-    return replace(changes.with_rejects(rejects), records=len(found) + len(rejects))  # a moved key was two changes
+    return replace(changes, records=len(found) + len(rejects))  # a moved key was two changes
 
 
 def _records(payload: Any, schema: pa.Schema, key: Sequence[str]) -> list[_Record]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import parse_bytes
-from semistream.changes.arrays import columns_of, store_rows
-from semistream.changes.rows import OP, change_schema
+from semistream.changes.rows import OP, change_schema, columns_of, store_rows
 from semistream.errors import ArgumentError, SchemaError, local_path
 from semistream.lookup.run import make_join
 from semistream.rows import normalise
 from semistream.stores import MasterStore
-from semistream.stores.sources import open_source
+from semistream.stores.paged.store import Progress
+from semistream.stores.sources import TableInput, open_source
 
-Progress = Callable[[str, int, int | None], None]
 _OLD = "__in_store"  # after a column's name: its value in the store
 _BATCH_ROWS = 32_768
 
@@ -62,35 +61,34 @@ def snapshot_differences(
     missing = [name for name in opened.schema.names if name not in source.schema.names]
     if missing:
         raise SchemaError(f"the snapshot has no column {missing[0]!r}; the store has {opened.schema.names}")
-    return _differences(source.batches, source.rows, opened, parse_bytes(memory, whole=opened.bytes), room, progress)
+    return _differences(source, opened, parse_bytes(memory, whole=opened.bytes), room or opened.path.parent, progress)
 
 
 def _differences(
-    batches: Callable[[], Iterator[pa.RecordBatch]],
-    total: int | None,
-    store: MasterStore,
-    memory_bytes: int,
-    scratch: Path | None,
-    progress: Progress | None,
+    source: TableInput, store: MasterStore, memory_bytes: int, scratch: Path, progress: Progress | None
 ) -> Iterator[pa.RecordBatch]:
     key = list(store.key)
     key_schema = pa.schema([store.schema.field(name) for name in key])
-    with tempfile.TemporaryDirectory(prefix="semistream-", dir=scratch or store.path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix="semistream-", dir=scratch) as folder:
         keys = Path(folder) / "keys.arrow"
         with pa.OSFile(str(keys), "wb") as file, pa.ipc.new_file(file, key_schema) as writer:
 
             def arriving() -> Iterator[pa.RecordBatch]:
-                for whole in batches():
+                for whole in source.batches():
                     for start in range(0, whole.num_rows, _BATCH_ROWS):
                         batch = normalise(whole.slice(start, _BATCH_ROWS), store.schema)
-                        _check_keys(batch, store.key)
+                        for name in key:
+                            if count := batch.column(name).null_count:
+                                raise SchemaError(
+                                    f"the snapshot has {count} rows whose key column {name!r} is NULL; leave them out"
+                                )
                         writer.write_batch(batch.select(key))
                         yield batch
 
             names = store.schema.names
             settings: dict[str, Any] = {"memory": memory_bytes, "allow_empty": True}
             both = make_join(store.schema, store, on=key, how="left", columns=names, suffix=_OLD, **settings)
-            for joined in both.join(_reported(arriving(), "compare", total, progress)):
+            for joined in both.join(_reported(arriving(), "compare", source.rows, progress)):
                 yield from _changed(joined, store)
         # The file is read as a stream: its keys need not fit into memory.
         snapshot_keys = MasterStore.build(keys, Path(folder) / "keys", key=key, memory=memory_bytes)
@@ -137,12 +135,6 @@ def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 def _change_rows(op: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = {OP: pa.repeat(pa.scalar(op), rows.num_rows), **dict(zip(rows.schema.names, rows.columns, strict=True))}
     return store_rows(change_schema(schema), rows.num_rows, columns).to_batches()[0]
-
-
-def _check_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> None:
-    for name in key:
-        if count := batch.column(name).null_count:
-            raise SchemaError(f"the snapshot has {count} rows whose key column {name!r} is NULL; leave them out")
 
 
 def _check_distinct(keys: MasterStore) -> None:

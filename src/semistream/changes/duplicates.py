@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from semistream.budget import Budget, parse_bytes
 from semistream.changes.applying import Token, check_token, present, publish, token_property, was_applied
-from semistream.changes.arrays import distinct, last_rows
+from semistream.changes.rows import distinct, last_rows
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
@@ -54,11 +54,6 @@ class SeenKeys:
             raise SchemaError(f"{path} holds the keys {self.store.schema}, not {key}; choose another path")
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The columns of the key."""
-        return self.store.key
-
-    @property
     def listed_bytes(self) -> int:
         """What the lists of keys take that updates have changed, and that an open store keeps in memory."""
         return sum(level.changed.nbytes for level in self.store.delta_levels())
@@ -71,13 +66,15 @@ class SeenKeys:
         """
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         self.store = self.store.latest()
-        columns = key_columns(table, self.store.schema, self.key)
+        columns = key_columns(table, self.store.schema, self.store.key)
         valid = self.store.codec.encode(columns)[1]
         result = ~valid
         firsts = self._firsts(table, columns, valid, order)
-        asked = pa.table([*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.key, _ROW])
+        asked = pa.table(
+            [*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.store.key, _ROW]
+        )
         memory = self.memory_bytes
-        for found in join(asked, self.store, on=list(self.key), how="anti", memory=memory, allow_empty=True):
+        for found in join(asked, self.store, on=list(self.store.key), how="anti", memory=memory, allow_empty=True):
             result[found.column(_ROW).to_numpy()] = True
         return result
 
@@ -100,15 +97,14 @@ class SeenKeys:
         The ``budget`` grants what it takes beside ``keys``; by default it is the ``memory`` of this object.
         """
         check_token(token)
-        columns = key_columns(keys, self.store.schema, self.key)
-        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        asked = distinct(self.store, key_columns(keys, self.store.schema, self.store.key))
 
         def change(newest: MasterStore) -> tuple[MasterStore, int]:
             new = asked.filter(pa.array(~present(newest, asked)))
             if token is None and not new.num_rows:
                 return newest, 0
             with self._room_to_fold(newest, new.nbytes, granted) as roomy:
-                made = roomy.apply(new if new.num_rows else None, properties=token_property(token))
+                made = roomy.apply(new, properties=token_property(token))
             return made, new.num_rows
 
         granted = Budget(self.memory_bytes) if budget is None else budget
@@ -138,7 +134,7 @@ class SeenKeys:
         Where there is not so much, these become part of the base first, which is done in the memory that there is.
         """
         part = "an update of keys seen"
-        updates = sum(entry.bytes for entry in store.manifest.segments if entry.role == "delta")
+        updates = sum(entry.bytes for entry in store.manifest.deltas)
         if not budget.grant(part, updates + _COPIES * new_bytes):
             store = _compacted(store, budget)
             budget.grant(part, _COPIES * new_bytes)  # whoever gives more keys at once has the memory for them

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from semistream.changes.debezium import debezium_changes
 from semistream.changes.rows import OP, WORDS, Bad, Changes, Line, Reject, assemble, parsed_lines
 from semistream.changes.values import array_of, cast_column, cast_texts
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.rows import plain_values
+from semistream.stores.paged.store import Progress
 from semistream.stores.sources import open_source
 
 FORMATS = ("debezium", "plain")
-Progress = Callable[[str, int, int | None], None]
 Cast = Callable[[pa.Array, pa.Field], tuple[pa.Array, Bad]]
 _KINDS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
@@ -71,7 +72,7 @@ def read_changes(
         table = table.append_column(column, pa.repeat(pa.scalar(value), table.num_rows))
     cast = cast_texts if kind == "csv" else cast_column
     name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
-    return plain_changes(table, schema, key, op=op, order=order, name=name, cast=cast).with_rejects(rejects)
+    return plain_changes(table, schema, key, op=op, order=order, name=name, cast=cast, unread=rejects)
 
 
 def plain_changes(
@@ -83,6 +84,7 @@ def plain_changes(
     order: str | None = None,
     name: str = "changes",
     cast: Cast = cast_column,
+    unread: Sequence[Reject] = (),
 ) -> Changes:
     """Changes from Arrow, pandas or Polars rows, or a path of them."""
     opened = open_source(source, None)
@@ -102,6 +104,7 @@ def plain_changes(
         lambda item: cast(_whole(table, item.name), item),
         lambda row: (name, row + 1, json.dumps(table.slice(row, 1).to_pylist()[0], default=_written)),
         order=_whole(table, order) if order else None,
+        unread=unread,
     )
 
 
@@ -124,7 +127,7 @@ def plain_lines(
         for name in (*needed, *columns_of):
             if name not in record:
                 bad.setdefault(row, f"it has no column {name!r}")
-    made = assemble(
+    return assemble(
         schema,
         key,
         [record.get(op) for record in found],
@@ -132,8 +135,8 @@ def plain_lines(
         places.__getitem__,
         bad=bad,
         order=ordering([record.get(order) for record in found], order) if order else None,
+        unread=rejects,
     )
-    return made.with_rejects(rejects)
 
 
 def ordering(values: list[Any], name: str) -> pa.Array:
@@ -173,15 +176,7 @@ def _lines(paths: Iterable[Path], progress: Progress | None) -> Iterator[Line]:
 
 def _table(path: Path, kind: str, rejects: list[Reject]) -> pa.Table:
     try:
-        if kind == "csv":
-            return _texts(path, rejects)
-        if kind == "parquet":
-            import pyarrow.parquet as pq
-
-            return pq.read_table(path)
-        from pyarrow import feather
-
-        return feather.read_table(path)
+        return _texts(path, rejects) if kind == "csv" else ds.dataset(path, format=kind).to_table()
     except (pa.ArrowInvalid, OSError) as error:
         raise SchemaError(f"{path} cannot be read as {kind}: {error}") from error
 

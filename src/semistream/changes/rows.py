@@ -1,4 +1,4 @@
-"""The form that changes have: rows in order with an operation each, and the records that are none.
+"""The form that changes have: rows in order with an operation each, the records that are none, and which rows count.
 
 Every reader (Debezium, JSON lines, CSV, Parquet) hands its columns to `assemble`, which tells good records from bad.
 """
@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, BadRecordsError
+from semistream.keys import KeyCodec
+from semistream.stores import MasterStore
+
+Numbers = npt.NDArray[np.int64]
 
 Bad = dict[int, str]  # row: reason
 OP = "_op"
@@ -57,10 +62,6 @@ class Changes:
     records: int = 0
     truncated: bool = False
 
-    def with_rejects(self, rejects: Sequence[Reject]) -> Changes:
-        """The same with records that were bad before they could be read."""
-        return replace(self, rejects=[*rejects, *self.rejects], records=self.records + len(rejects))
-
     def check(self, max_bad_rate: float | None) -> None:
         """Raise when too many records were bad."""
         if max_bad_rate is None:
@@ -92,11 +93,13 @@ def assemble(
     bad: Mapping[int, str] = MappingProxyType({}),
     times: pa.Array | None = None,
     order: pa.Array | None = None,
+    unread: Sequence[Reject] = (),
 ) -> Changes:
     """Changes from columns; what cannot be one becomes a reject that says why.
 
     ``read`` gives a column, and the values that do not fit it: with a delete only those of the key count. ``bad`` are
-    rows that are bad whatever they hold. ``order`` sorts the rows; equal ones, and without it all, stay as they come.
+    rows that are bad whatever they hold, ``unread`` are records that could not become rows. ``order`` sorts the rows;
+    equal ones, and without it all, stay as they come.
     """
     ops = [WORDS.get(str(word).lower()) for word in words]
     reasons = dict(bad)
@@ -125,11 +128,12 @@ def assemble(
     made = change_schema(schema)
     stamps = times if times is not None else pa.nulls(len(ops), made.field(TIME).type)
     arrays = [pa.array(ops, pa.string()), stamps, *columns.values()]
-    rejects = []
+    rejects = list(unread)
     for row in sorted(reasons):
         source, line, record = place(row)
         rejects.append(Reject(source, line, reasons[row], record))
-    return Changes(pa.Table.from_arrays(arrays, schema=made).take(pa.array(good)), rejects, len(ops), bool(emptied))
+    rows = pa.Table.from_arrays(arrays, schema=made).take(pa.array(good))
+    return Changes(rows, rejects, len(ops) + len(unread), bool(emptied))
 
 
 def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[Place], list[Reject]]:
@@ -167,3 +171,33 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
 def _nulls(column: pa.Array) -> list[int]:
     found: list[int] = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist()
     return found
+
+
+def last_of_each(codec: KeyCodec, rows: pa.Table) -> pa.Table:
+    """Of each key the last row, in the order of the rows."""
+    groups = codec.groups(columns_of(rows, [item.name for item in codec.fields]))
+    return rows.take(pa.array(last_rows(groups, np.arange(len(groups)))))
+
+
+def last_rows(groups: Numbers, order: Numbers) -> Numbers:
+    """Of each group that is in ``order``, which holds numbers of rows, the last row; ascending."""
+    last = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+    last[groups[order]] = order  # of several assignments to one place the last stays
+    return np.sort(last[last >= 0])
+
+
+def distinct(store: MasterStore, keys: Sequence[pa.Array]) -> pa.Table:
+    """Each key once, without those that hold a NULL; ``keys`` are the columns of the store's key."""
+    rows, valid = pa.table(list(keys), names=list(store.key)), store.codec.encode(keys)[1]
+    return last_of_each(store.codec, rows if valid.all() else rows.filter(pa.array(valid)))
+
+
+def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.Array]:
+    """Some columns, each in one piece."""
+    return [table.column(name).combine_chunks() for name in names]
+
+
+def store_rows(schema: pa.Schema, count: int, columns: dict[str, Any]) -> pa.Table:
+    """Rows of the store; columns that are not given are NULL."""
+    made = [columns.get(item.name, pa.nulls(count, item.type)) for item in schema]
+    return pa.table([column.cast(item.type) for column, item in zip(made, schema, strict=True)], schema=schema)

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.changes.arrays import times_of
 from semistream.changes.rows import Bad
 from semistream.errors import SchemaError
 
@@ -181,3 +180,22 @@ def _short(value: object) -> str:
 
 def _because(error: Exception) -> str:
     return str(error) if str(error).startswith((",", ";")) else ""
+
+
+def ints(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Times as whole numbers, in the unit of the dimension."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    try:
+        cast = pc.cast(whole, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"times of type {whole.type} do not fit the dimension's {kind}: {error}") from error
+    return cast.view(_width(kind)).cast(pa.int64())
+
+
+def times_of(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """Whole numbers as times, None as NULL."""
+    return pa.array(values, _width(kind)).view(kind)
+
+
+def _width(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if kind.bit_width == 32 else pa.int64()

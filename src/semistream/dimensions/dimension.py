@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.applying import Token, check_token, publish, token_property
-from semistream.changes.arrays import distinct
-from semistream.changes.rows import TIME, Changes
+from semistream.changes.reading import plain_changes
+from semistream.changes.rows import TIME, Changes, distinct
+from semistream.dimensions.members import infer, merge_history, overwrite, surrogates
 from semistream.dimensions.shape import (
     DIMENSION,
     INFERRED,
@@ -113,12 +114,10 @@ class Dimension:
 
     @property
     def path(self) -> Path:
-        """The directory of its store."""
         return self.store.path
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the business key, the source's first."""
         return self.shape.key
 
     @property
@@ -138,15 +137,13 @@ class Dimension:
         history it is the newest version's key or, with ``as_of``, that of the version which holds at the row's time;
         where none does, that of the last one before, else of the first.
         """
-        from semistream.dimensions.members import infer, surrogates
-
         table = pa.Table.from_batches([keys]) if isinstance(keys, pa.RecordBatch) else keys
         if self.shape.surrogate in table.column_names:
             raise ArgumentError(f"the rows have a column {self.shape.surrogate!r} already; rename it")
         if as_of is not None and (not self.shape.history or as_of not in table.column_names):
             raise ArgumentError(f"as_of={as_of!r} needs a dimension with history=True, and rows with that column")
         columns = key_columns(table, self.store.schema, self.key)
-        asked = distinct(self.store, pa.table(columns, names=list(self.key)))
+        asked = distinct(self.store, columns)
 
         def change(newest: MasterStore) -> tuple[MasterStore, pa.Table]:
             members, work = infer(newest, self.shape, asked)
@@ -170,9 +167,6 @@ class Dimension:
         ``changes`` are `Changes` for `change_schema`, or rows with an operation in ``_op``. With a history
         ``effective`` names the column that says since when a row holds; by default it is the time that the source gave.
         """
-        from semistream.changes.reading import plain_changes
-        from semistream.dimensions.members import merge_history, overwrite
-
         check_token(token)
         found = changes if isinstance(changes, Changes) else plain_changes(changes, *self.with_time(effective))
         found.check(max_bad_rate)
@@ -227,6 +221,4 @@ class Dimension:
 
 def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:
     """One version: the rows, the counter and the token."""
-    if work.rows.num_rows == 0:
-        return store.apply(properties=token_property(token))
     return store.apply(work.rows, properties={NEXT: str(work.next_key), **token_property(token)})

@@ -55,11 +55,6 @@ class Version(NamedTuple):
         """Only the memory of a deletion."""
         return self.surrogate is None and self.values is None and self.valid_from is not None
 
-    def holds(self, time: int) -> bool:
-        """Is it valid at that time?"""
-        begun = self.valid_from is None or self.valid_from <= time
-        return begun and (self.valid_to is None or time < self.valid_to)
-
 
 class _Observation(NamedTuple):
     """A change, with the version that began with it: its surrogate key and, when it was deleted since, its values."""

@@ -12,22 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.changes.arrays import (
-    Numbers,
-    columns_of,
-    distinct,
-    groups_of,
-    in_order,
-    ints,
-    last_of_each,
-    store_rows,
-    times_of,
-    value_groups,
-)
-from semistream.changes.rows import OP
+from semistream.changes.rows import OP, Numbers, columns_of, distinct, last_of_each, store_rows
+from semistream.changes.values import ints, times_of
 from semistream.dimensions.history import Change, Version, merge, position
 from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, VALIDITY, Counts, Shape, Work
 from semistream.errors import SchemaError
+from semistream.keys import KeyCodec
 from semistream.stores import MasterStore
 
 _FOREVER = np.iinfo(np.int64)
@@ -128,8 +118,9 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
             f"{times.null_count} changes have no time in column {effective!r}; a history needs one for each: "
             "name another column with effective="
         )
-    latest = in_order(last_of_each(store.codec, changes, [times]), shape.key)
-    found = store.get(distinct(store, latest.select(list(shape.key))))
+    at_one_time = KeyCodec([*store.codec.fields, changes.schema.field(effective)])
+    latest = in_order(last_of_each(at_one_time, changes), shape.key)
+    found = store.get(distinct(store, columns_of(latest, shape.key)))
     groups = groups_of(store.codec, [found, latest], shape.key)
     values = value_groups(shape.attributes, [found, latest])
     moments = ints(latest.column(effective), kind).to_pylist()
@@ -218,3 +209,25 @@ def _beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.T
             ends[row], observed[row] = made.valid_to, _packed(made.observed)
     new = {VALID_TO: times_of(ends, rows.schema.field(VALID_TO).type), OBSERVED: pa.array(observed, pa.binary())}
     return store_rows(rows.schema, after, dict(zip(rows.column_names, rows.columns, strict=True)) | new)
+
+
+def groups_of(codec: KeyCodec, tables: Sequence[pa.Table], names: Sequence[str]) -> Numbers:
+    """A number for each row of all tables, one after the other: the same for equal keys."""
+    columns = []
+    for name, item in zip(names, codec.fields, strict=True):
+        chunks = [chunk.cast(item.type) for table in tables for chunk in table.column(name).chunks]
+        columns.append(pa.chunked_array(chunks, item.type).combine_chunks())
+    return codec.groups(columns)
+
+
+def value_groups(attributes: Sequence[str], tables: Sequence[pa.Table]) -> Numbers:
+    """A number for each row of all tables: the same for equal attributes, NULL = NULL, NaN = NaN."""
+    if not attributes:
+        return np.zeros(sum(table.num_rows for table in tables), np.int64)
+    fields = [tables[0].schema.field(name) for name in attributes]
+    return groups_of(KeyCodec(fields), tables, attributes)
+
+
+def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Rows in the order of their keys."""
+    return rows.sort_by([(name, "ascending") for name in key])

@@ -32,12 +32,10 @@ class Shape:
 
     @staticmethod
     def load(text: str) -> Shape:
-        """From the manifest."""
         found = json.loads(text)
-        return Shape(**{**found, "key": tuple(found["key"]), "attributes": tuple(found["attributes"])})
+        return Shape(tuple(found.pop("key")), tuple(found.pop("attributes")), **found)
 
     def dump(self) -> str:
-        """For the manifest."""
         return json.dumps(asdict(self))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from semistream.keys import KeyCodec
 from semistream.spark.frames import arrow_schema, quoted
 from semistream.stores.paged.building import Build, Packer
 from semistream.stores.paged.manifest import SegmentEntry
-from semistream.stores.paged.segment import SegmentWriter, new_segment, write_segment
+from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.store import MasterStore
 
 if TYPE_CHECKING:
@@ -78,19 +79,11 @@ def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
 
 def _write(packer: Packer, path: Path, page_bytes: int) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = SegmentWriter(new_segment(path), packer.layout, page_bytes)
-        first: int | None = None
-        with writer.removed_on_error():
-            for batch in batches:
-                if batch.num_rows == 0:
-                    continue
-                block = packer.pack(batch.drop_columns([_CODE]))
-                first = int(block.codes[0]) if first is None else first
-                writer.append(block)
-            if first is None:
-                writer.abort()
-                return
-            entry = writer.finish("base")
-        yield pa.RecordBatch.from_pydict({"report": [json.dumps({"first": first, "entry": asdict(entry)})]})
+        blocks = (packer.pack(batch.drop_columns([_CODE])) for batch in batches if batch.num_rows)
+        block = next(blocks, None)
+        if block is not None:
+            first = int(block.codes[0])
+            entry = write_segment(path, packer.layout, page_bytes, chain([block], blocks))
+            yield pa.RecordBatch.from_pydict({"report": [json.dumps({"first": first, "entry": asdict(entry)})]})
 
     return run

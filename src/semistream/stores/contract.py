@@ -3,11 +3,12 @@
 Joins and cost models know stores by this module alone. What only some stores can do is an ability: a store declares it
 and has the methods of its protocol, a join names those it needs (`Join.needs`), and one that is asked of a store
 without them is refused. Cost models and the planner see a store's `StoreFacts` and nothing else of it.
-`docs/adding_a_store.md` adds a store.
+`docs/adding_a_store.md` adds a store, with `GroupReader` for one that finds all rows of a key at once.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
@@ -16,15 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.errors import ArgumentError
+from semistream.errors import ArgumentError, InvariantError
 from semistream.keys import Codes, KeyCodec
-from semistream.rows import Addresses, PackedRows, Projection, RowLayout
+from semistream.rows import Addresses, PackedRows, Projection, RowLayout, address_of
 from semistream.stats import ReadCounters
 from semistream.stores.device import WARM, Device
 
 Ability = Literal["pages"]
-Pages = npt.NDArray[np.int64]
-Found = Iterator[tuple[npt.NDArray[np.int64], Addresses]]
+Indices = npt.NDArray[np.int64]
+Pages = Indices
+Found = Iterator[tuple[Indices, Addresses]]
 DEFAULT_BUFFER = 4 << 20
 PLAN_BYTES = 160  # what finding one code may take beside its rows, when every code lies on a page of its own
 
@@ -76,7 +78,7 @@ class Reader(Protocol):
         staging: npt.NDArray[np.uint8],
         most_codes: int,
         whole: npt.NDArray[np.bool_],
-    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
+    ) -> Iterator[tuple[Indices, PackedRows]]:
         """As `match`, but with the rows copied to the staging and projected on the way: the fast path of a sweep.
 
         ``most_codes`` codes are worked on at a time, which takes `PLAN_BYTES` each. ``whole`` is filled with whether
@@ -126,6 +128,8 @@ class PageStore(Store, Protocol):
     Pages that begin with the same code hold one group of rows; no other group is on more than one page.
     """
 
+    abilities: ClassVar[frozenset[Ability]] = frozenset({"pages"})
+
     def reader(
         self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
     ) -> PageReader:
@@ -146,3 +150,61 @@ def check_abilities(what: str, needs: Iterable[Ability], store: Store) -> None:
             f"{what} needs a store with {' and '.join(missing)}, which a {type(store).__name__} does not have"
             f" (it has: {', '.join(sorted(store.abilities)) or 'none'})"
         )
+
+
+class GroupReader(ABC):
+    """`Reader` by one method, `find`; hands out at most ``buffer_bytes`` of rows at a time, or those of one code."""
+
+    def __init__(self, buffer_bytes: int) -> None:
+        self.buffer_bytes = buffer_bytes
+        self.counters = ReadCounters()
+
+    @abstractmethod
+    def find(self, codes: Codes, most_bytes: int) -> Found:
+        """The rows of codes in any order: (index of the code, address of its row), index ascending.
+
+        A chunk has whole groups, at most ``most_bytes`` of them or one.
+        """
+
+    @abstractmethod
+    def rows(self) -> Iterator[tuple[Codes, Addresses]]:
+        """See `Reader.rows`."""
+
+    def match(self, codes: Codes) -> Found:
+        return self.find(codes, self.buffer_bytes)
+
+    match_each = match
+
+    def collect(
+        self,
+        codes: Codes,
+        projection: Projection,
+        staging: npt.NDArray[np.uint8],
+        most_codes: int,
+        whole: npt.NDArray[np.bool_],
+    ) -> Iterator[tuple[Indices, PackedRows]]:
+        """See `Reader.collect`; a row with fewer columns is never longer, so what fits the staging fits projected."""
+        whole[:] = True
+        for start in range(0, len(codes), most_codes):
+            for index, rows in self.find(codes[start : start + most_codes], min(self.buffer_bytes, len(staging))):
+                offsets = np.zeros(len(rows) + 1, np.int64)
+                np.cumsum(projection.lengths(rows), out=offsets[1:])
+                if offsets[-1] > len(staging):
+                    raise InvariantError(f"{offsets[-1]:,} bytes of rows for a staging of {len(staging):,}")
+                projection.copy_to(rows, offsets[:-1] + address_of(staging))
+                yield start + index, PackedRows(staging, offsets)
+
+
+def portions(sizes: Indices, most: int) -> Iterator[tuple[int, int]]:
+    """Things of these sizes in runs of at most ``most`` together, or of one thing.
+
+    >>> list(portions(np.array([3, 4, 9, 1]), 7))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
+        yield start, end
+        start = end

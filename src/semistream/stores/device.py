@@ -63,7 +63,7 @@ def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
     if size < 4 * long_bytes:
         return _DIRECT if direct else WARM
     fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
-    threads = _IN_FLIGHT if direct else 1
+    threads, clock = (_IN_FLIGHT, time.perf_counter) if direct else (1, time.thread_time)
     try:
         memory = mmap.mmap(-1, threads * long_bytes)
         base = address_of(np.frombuffer(memory, np.uint8))
@@ -74,15 +74,11 @@ def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
             lengths = np.full(requests, length, np.int64)
             addresses = base + (np.arange(requests) * threads // requests) * long_bytes
             edges = [requests * i // threads for i in range(threads + 1)]
-            if not direct:
-                start = time.thread_time()
-                read_ranges(fd, addresses, lengths, offsets, 0, requests)
-                return (time.thread_time() - start) / requests
-            start = time.perf_counter()
+            start = clock()
             with ThreadPoolExecutor(threads) as pool:
-                reads = pool.map(lambda ends: read_ranges(fd, addresses, lengths, offsets, *ends), pairwise(edges))
-                list(reads)  # wait for all of them
-            return (time.perf_counter() - start) / requests
+                run = pool.map if direct else map
+                list(run(lambda ends: read_ranges(fd, addresses, lengths, offsets, *ends), pairwise(edges)))
+            return (clock() - start) / requests
 
         timed(page_bytes, 64)
         short = min(timed(page_bytes, 512 if direct else 4096) for _ in range(3))

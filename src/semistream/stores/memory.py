@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.keys import Codes, KeyCodec
 from semistream.rows import Addresses, PackedRows
-from semistream.stores.contract import DEFAULT_BUFFER, Ability, Found, Pages, PageStore, StoreFacts
+from semistream.stores.contract import DEFAULT_BUFFER, Found, GroupReader, Indices, PageStore, StoreFacts, portions
 from semistream.stores.fetching import copy_rows
-from semistream.stores.group_reader import GroupReader, Indices, portions
 from semistream.stores.paged.building import DEFAULT_PAGE_BYTES, Packer
 from semistream.stores.paged.sorting import Block
 from semistream.stores.sources import open_source
@@ -36,7 +35,6 @@ _CODE_BYTES = 8
 class MemoryStore(PageStore):
     """A master in memory; see the module. It has no filter: asking for a key that is absent costs no read."""
 
-    abilities: ClassVar[frozenset[Ability]] = frozenset({"pages"})
     version = 1
 
     schema: pa.Schema
@@ -51,9 +49,7 @@ class MemoryStore(PageStore):
     def build(
         source: Any, *, key: str | Sequence[str], hash_bits: int = 64, page_bytes: int = DEFAULT_PAGE_BYTES
     ) -> MemoryStore:
-        """A store from whatever `MasterStore.build` takes, except Spark data; rows with a NULL in their key are left
-        out.
-        """
+        """A store from whatever `MasterStore.build` takes, except Spark data; without rows with a NULL in their key."""
         names = [key] if isinstance(key, str) else list(key)
         opened = open_source(source, None)
         packer = Packer(opened.schema, names, hash_bits)
@@ -94,7 +90,7 @@ class MemoryStore(PageStore):
         """The rows [first, last) of each code."""
         return np.searchsorted(self.codes, codes, "left"), np.searchsorted(self.codes, codes, "right")
 
-    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+    def locate(self, codes: Codes) -> tuple[Indices, Indices]:
         first, last = self.find(codes)
         low = np.searchsorted(self.edges, first, "right") - 1
         return low, low + (last > first)

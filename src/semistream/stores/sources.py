@@ -26,11 +26,6 @@ class TableInput:
     rows: int | None = None
 
 
-def is_spark(source: object) -> bool:
-    """Is this a DataFrame of Spark (classic or Connect)?"""
-    return type(source).__module__.startswith("pyspark.sql") and type(source).__name__ == "DataFrame"
-
-
 def open_source(source: object, columns: list[str] | None) -> TableInput:
     """Parquet, CSV or Arrow files, Arrow tables or batches, pandas, Polars: anything that can be turned into Arrow."""
     if isinstance(source, str | os.PathLike):

@@ -22,8 +22,7 @@ from semistream.joins.papers.stream_table import StreamTable
 from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes
 from semistream.rows import Addresses, Projection, address_of
-from semistream.stores.contract import Reader, StoreFacts
-from semistream.stores.group_reader import portions
+from semistream.stores.contract import Reader, StoreFacts, portions
 
 CELL_OVERHEAD = 2  # two flags
 _NOTHING: Indices = np.empty(0, np.int64)

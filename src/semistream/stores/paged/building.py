@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import entry_points
@@ -25,7 +23,7 @@ from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_pro
 from semistream.stores.paged.publishing import publish, removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import is_spark, open_source
+from semistream.stores.sources import open_source
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore, Progress
@@ -97,7 +95,8 @@ class Build:
         return [*(name for name in self.names if name not in self.columns), *self.columns]
 
     def run(self, source: Any) -> MasterStore:
-        if is_spark(source):
+        kind = type(source)
+        if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):  # classic or Connect
             # Only semistream.spark knows Spark, and it stands above this module: hence by an entry point.
             (builder,) = entry_points(group="semistream.masters", name="pyspark")
             built: MasterStore = builder.load()(source, replace(self, properties=None))
@@ -133,11 +132,11 @@ class Build:
     def begin(self, source: pa.Schema) -> tuple[Packer, Manifest | None]:
         """What packs rows of this schema, and the version that is replaced; makes the store's directory."""
         packer = Packer(source, self.names, self.hash_bits)
-        previous = self._prepare()
+        previous = self._directory()
         checked_groups(self.groups, packer.schema, self.names, previous)
         return packer, previous
 
-    def _prepare(self) -> Manifest | None:
+    def _directory(self) -> Manifest | None:
         path = self.root
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path} is a file; a store is a directory")
@@ -184,12 +183,7 @@ class Build:
             "properties": {**(previous.properties if previous else {}), **checked_properties(self.properties)},
             "groups": checked_groups(self.groups, packer.schema, self.names, previous),
         }
-        if previous is not None:
-            manifest = previous.next("build", **content)
-        else:
-            manifest = Manifest(
-                version=1, parent=None, change="build", created=time.time(), store_id=uuid.uuid4().hex, **content
-            )
+        manifest = Manifest.first(**content) if previous is None else previous.next("build", **content)
         return open_and_publish(self.root, manifest, entries, progress=self.progress)
 
 
@@ -209,13 +203,12 @@ def open_and_publish(
     if before is not None:
         failpoints.reach("store.segment")
     files = [entry.file for entry in new]
-    direct = before is not None and before.direct
+    direct, opened = (before.direct, before.segments) if before is not None else (False, [])
     with removed_on_error(path, files):
-        store = MasterStore(path, manifest, direct=direct, opened=before.segments if before is not None else ())
+        store = MasterStore(path, manifest, direct=direct, opened=opened)
         store.located  # noqa: B018 - its index is read
         if manifest.groups:
-            manifest, twins = write_twins(store, progress)
-            files += twins
+            manifest = write_twins(store, files, progress)
             store = MasterStore(path, manifest, direct=direct, opened=store.segments)
     publish(manifest, path, files)
     return store

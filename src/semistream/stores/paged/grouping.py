@@ -1,11 +1,11 @@
 """Column groups: some columns of a master once more, in files of their own, for lookups that ask for no others.
 
-A lookup of two numbers in rows of 120 bytes reads all 120. A group that holds the two reads a fifth of that, its index
-is a fifth as large, and a page brings five times as many rows for the cache. It is chosen whenever it covers what is
-asked (`MasterStore.covering`); nobody has to name it.
+A lookup of two numbers in rows of 120 bytes reads a fifth with a group of the two, its index is a fifth as large, and a
+page brings five times as many rows for the cache. It is chosen whenever it covers what is asked
+(`MasterStore.covering`); nobody has to name it.
 
-Every segment has a twin in every group: the same rows in the same order. Twins are written from their segment before a
-version is published, and published with it, so a group is never older than its store.
+Every segment has a twin in every group: the same rows in the same order, written and published with the version, so a
+group is never older than its store.
 
 >>> import pyarrow as pa, tempfile
 >>> from semistream import MasterStore
@@ -25,10 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from semistream import failpoints
-from semistream.errors import ArgumentError, StoreError, meant
+from semistream.errors import ArgumentError, meant
 from semistream.rows import Projection
 from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
-from semistream.stores.paged.publishing import removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block
 
@@ -71,22 +70,20 @@ def narrowest(manifest: Manifest, columns: Iterable[str]) -> str | None:
     return min(names, key=lambda name: manifest.groups[name].bytes, default=None)
 
 
-def write_twins(store: MasterStore, progress: Progress | None = None) -> tuple[Manifest, list[str]]:
-    """The manifest of an opened version with all its twins, and the files that had to be written for that."""
-    files: list[str] = []
+def write_twins(store: MasterStore, files: list[str], progress: Progress | None) -> Manifest:
+    """The manifest of an opened version with all its twins; those that had to be written for that go to ``files``."""
     groups = {}
-    with removed_on_error(store.path, files):
-        for name, group in store.manifest.groups.items():
-            twins = {}
-            for number, segment in enumerate(store.segments):
-                twin = group.twins.get(segment.entry.file)
-                if twin is None:
-                    twin = _write_twin(store, number, name, progress)
-                    files.append(twin.file)
-                    failpoints.reach("store.twin")
-                twins[segment.entry.file] = twin
-            groups[name] = replace(group, twins=twins)
-    return replace(store.manifest, groups=groups), files
+    for name, group in store.manifest.groups.items():
+        twins = {}
+        for number, segment in enumerate(store.segments):
+            twin = group.twins.get(segment.entry.file)
+            if twin is None:
+                twin = _write_twin(store, number, name, progress)
+                files.append(twin.file)
+                failpoints.reach("store.twin")
+            twins[segment.entry.file] = twin
+        groups[name] = replace(group, twins=twins)
+    return replace(store.manifest, groups=groups)
 
 
 def _write_twin(store: MasterStore, number: int, name: str, progress: Progress | None) -> SegmentEntry:
@@ -102,10 +99,6 @@ def _write_twin(store: MasterStore, number: int, name: str, progress: Progress |
             seen += len(codes)
             if progress is not None:
                 progress(f"write group {name}", seen, rows)
-        if seen != rows:
-            raise StoreError(
-                f"group {name!r} of {store.path}: {seen:,} rows were read of {rows:,}; nothing was changed"
-            )
 
     return write_segment(
         store.path,
@@ -114,6 +107,7 @@ def _write_twin(store: MasterStore, number: int, name: str, progress: Progress |
         blocks(),
         segment.entry.role,
         filtered_rows=rows if "bloom" in segment.sections else 0,
+        expected_rows=rows,
         **{one: segment.section(one) for one in ("changed", "touched") if one in segment.sections},
     )
 

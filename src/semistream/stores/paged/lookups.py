@@ -1,27 +1,109 @@
-"""Finding rows in a paged store: which pages hold a code, and where on them its rows lie."""
+"""Finding rows in a paged store: which pages of which level hold a code, and where on them its rows lie.
+
+The levels of a version are its base and, newest last, the updates since. A level is searched as one: all base segments
+together, or one delta. A delta lists the codes it changed; for these the newest one that lists them holds all there is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection
-from semistream.stores.contract import Found, Pages
-from semistream.stores.paged.levels import wanted
+from semistream.stores.contract import Found, Indices, Pages
 from semistream.stores.paged.reading import PageBuffer
+from semistream.stores.paged.segment import Segment
+
+
+@dataclass(frozen=True)
+class Level:
+    """Pages that are searched as one; ``changed`` is empty for the base."""
+
+    first_page: int
+    firsts: Codes
+    changed: Codes
+
+    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+        """The pages [low, high) on which rows of these ascending codes may lie."""
+        from semistream.kernels.reading import locate_sorted
+
+        low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+        locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
+        return low, high
+
+
+class Levels:
+    """The levels of a version, and the number of their pages."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        bases = [one for one in segments if one.entry.role == "base"]
+        nothing = np.empty(0, np.uint64)
+        parts = [one.firsts if len(bases) == 1 else one.section("firsts") for one in bases]
+        firsts = parts[0] if len(bases) == 1 else np.concatenate([nothing, *parts])
+        self.all = [Level(0, firsts, nothing)]
+        self.pages = sum(one.pages for one in bases)
+        for segment in segments:
+            if segment.entry.role == "delta":
+                self.all.append(Level(self.pages, segment.firsts, segment.section("changed")))
+                self.pages += segment.pages
+
+    def locate(self, codes: Codes) -> tuple[Pages, Pages]:
+        low, high = self.all[0].locate(codes)
+        for level in self.all[1:]:  # newest last, so the newest wins
+            some = np.flatnonzero(among(codes, level.changed))
+            low[some], high[some] = level.locate(codes[some])
+        return low, high
+
+    def apart(self, codes: Codes, low: Pages, high: Pages) -> Iterator[tuple[Codes, Indices, Pages, Indices, Indices]]:
+        """Located codes level by level: (codes, index, and what `wanted` says of their pages)."""
+        everything = np.arange(len(codes))
+        if len(self.all) == 1 and (len(low) == 0 or int((high - low).min()) > 0):
+            yield codes, everything, *wanted(low, high)
+            return
+        edges = [level.first_page for level in self.all] + [self.pages]
+        for start, end in itertools.pairwise(edges):
+            some = everything[(low >= start) & (low < end) & (high > low)]
+            if len(some):
+                yield codes[some], some, *wanted(low[some], high[some])
+
+    def replaced(self, page: int, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which codes a level above this page has changed; page -1 lies below all of them."""
+        result = np.zeros(len(codes), np.bool_)
+        for level in self.all[1:]:
+            if level.first_page > page:
+                result |= among(codes, level.changed)
+        return result
+
+
+def among(codes: Codes, ascending: Codes) -> npt.NDArray[np.bool_]:
+    """Which codes are in an ascending list."""
+    if len(ascending) == 0:
+        return np.zeros(len(codes), np.bool_)
+    at = np.searchsorted(ascending, codes)
+    at[at == len(ascending)] = 0
+    return ascending[at] == codes
+
+
+def wanted(low: Pages, high: Pages) -> tuple[Pages, Indices, Indices]:
+    """All pages of ascending ranges [low, high), each once, with the first and last place of the codes on it."""
+    from semistream.kernels.reading import wanted_pages
+
+    most = int((high - low).clip(0).sum())
+    pages, first, last = (np.empty(most, np.int64) for _ in range(3))
+    count = wanted_pages(low, high, pages, first, last)
+    return pages[:count], first[:count], last[:count]
 
 
 class MasterReader(PageBuffer):
-    """The reader of a `MasterStore`; see `semistream.stores.contract.PageReader`."""
+    """The reader of a `MasterStore`; its methods are those of `semistream.stores.contract.PageReader`."""
 
     def match(self, codes: Codes) -> Found:
-        """See `Reader.match`."""
-        low, high = self.store.locate(codes)
-        for level_codes, index, level_low, level_high in self.store.located.apart(codes, low, high):
-            pages, first, last = wanted(level_low, level_high)
+        for level_codes, index, pages, first, last in self.store.located.apart(codes, *self.store.locate(codes)):
             done = 0
             for addresses in self.read(pages):
                 some = slice(done, done + len(addresses))
@@ -30,7 +112,6 @@ class MasterReader(PageBuffer):
                 yield index[found], rows
 
     def match_each(self, codes: Codes) -> Found:
-        """See `Reader.match_each`: the baseline of the papers."""
         order = np.argsort(codes, kind="stable")
         low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         low[order], high[order] = self.store.locate(codes[order])
@@ -50,27 +131,23 @@ class MasterReader(PageBuffer):
         staging: npt.NDArray[np.uint8],
         most_codes: int,
         whole: npt.NDArray[np.bool_],
-    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
-        """See `Reader.collect`; a code is whole when all its rows lie on one page."""
+    ) -> Iterator[tuple[Indices, PackedRows]]:
         for start in range(0, len(codes), most_codes):
             some = codes[start : start + most_codes]
             located = self.store.locate(some)
-            whole[start : start + len(some)] = located[1] - located[0] == 1
-            for level_codes, index, low, high in self.store.located.apart(some, *located):
-                pages, first, last = wanted(low, high)
+            whole[start : start + len(some)] = located[1] - located[0] == 1  # all its rows lie on one page
+            for level_codes, index, pages, first, last in self.store.located.apart(some, *located):
                 for found, rows in self.collect_pages(pages, first, last, level_codes, projection, staging, most_codes):
                     yield start + index[found], rows
 
     def rows(self) -> Iterator[tuple[Codes, Addresses]]:
-        """See `Reader.rows`."""
         for first, firsts in self.store.levels():
             yield from self.page_rows(first, first + len(firsts))
 
     def page_rows(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
-        """See `PageReader.page_rows`; rows that a newer level replaces are left out."""
         levels = self.store.located
         for codes, rows in self.all_rows(np.arange(first, last)):
-            if len(levels.all) > 1:
+            if len(levels.all) > 1:  # without the rows that a newer level replaces
                 keep = ~levels.replaced(first, codes)
                 rows, codes = rows[keep], codes[keep]
             yield codes, rows
@@ -86,8 +163,8 @@ class MasterReader(PageBuffer):
             yield codes, rows
 
     def _match_loaded(
-        self, addresses: Addresses, first: Pages, last: Pages, codes: Codes
-    ) -> tuple[npt.NDArray[np.int64], Addresses]:
+        self, addresses: Addresses, first: Indices, last: Indices, codes: Codes
+    ) -> tuple[Indices, Addresses]:
         from semistream.kernels import pages as kernels
 
         most = kernels.count_rows(addresses)

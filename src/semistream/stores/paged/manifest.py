@@ -1,8 +1,7 @@
 """Manifests: what a version of a store consists of, and which versions there are.
 
-A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place;
-the link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open
-one version, whole.
+A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place; the
+link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open one.
 
 A number never comes again. Before `vacuum` removes the versions below n, a marker ``floor-00000n`` appears, and
 whatever lies below the highest floor does not count: manifests that are about to go, and one that a slow writer linked
@@ -20,7 +19,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -112,11 +111,6 @@ class Manifest:
     groups: dict[str, ColumnGroup] = field(default_factory=dict)
 
     @property
-    def bases(self) -> tuple[SegmentEntry, ...]:
-        """The segments that cover the keys, in key order."""
-        return tuple(entry for entry in self.segments if entry.role == "base")
-
-    @property
     def deltas(self) -> tuple[SegmentEntry, ...]:
         """The segments of the updates since, newest last."""
         return tuple(entry for entry in self.segments if entry.role == "delta")
@@ -133,17 +127,17 @@ class Manifest:
         return StoreVersion(self.store_id, self.version, checksum(self._body()))
 
     def _body(self) -> dict[str, Any]:
-        body: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        body["segments"] = [vars(entry) for entry in self.segments]
-        body["groups"] = {
-            name: {"columns": list(one.columns), "twins": {file: vars(twin) for file, twin in one.twins.items()}}
-            for name, one in self.groups.items()
-        }
+        schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        body = asdict(replace(self, schema=schema))
         if not self.groups:
             del body["groups"]  # a store without groups has the digest that it always had
-        body["schema"] = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         body["columns"] = {item.name: str(item.type) for item in self.schema}  # for people; not read back
         return body
+
+    @staticmethod
+    def first(**content: Any) -> Manifest:
+        """The first version of a store."""
+        return Manifest(1, None, "build", time.time(), store_id=uuid.uuid4().hex, **content)
 
     def next(self, change: str, **changes: Any) -> Manifest:
         digest = f"{self.identity.digest:08x}"
@@ -172,12 +166,10 @@ class Manifest:
 
     @staticmethod
     def versions(root: Path) -> list[int]:
-        """The versions that are there, oldest first."""
         return Listing.of(root).versions
 
     @staticmethod
     def load(root: Path, version: int | None = None) -> Manifest:
-        """Read one version, by default the newest."""
         while True:
             known = Manifest.versions(root)
             if not known:
@@ -226,7 +218,6 @@ def _group(columns: list[str], twins: dict[str, dict[str, Any]]) -> ColumnGroup:
 
 
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
-    """Properties as they are kept: text to text."""
     texts = dict(properties or {})
     for name, value in texts.items():
         if not isinstance(name, str) or not isinstance(value, str):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from semistream import failpoints
 from semistream.durable import explained, publish_new
-from semistream.errors import ArgumentError, ConcurrentWriteError, CorruptStoreError, StoreIOError, StoreNotFoundError
+from semistream.errors import ArgumentError, ConcurrentWriteError, StoreIOError, StoreNotFoundError
 from semistream.stores.paged.manifest import Listing, Manifest, StoreVersion, floor_path, manifest_path
 
 _ORPHAN_SECONDS = 86_400
@@ -142,16 +142,12 @@ def vacuum(path: Path, keep: int) -> list[str]:
     if keep < 1:
         raise ArgumentError(f"keep={keep}: at least one version must stay")
     listing = Listing.of(path)
-    used: set[str] = set()
-    for number in listing.versions[-keep:]:
-        files = _files(path, number)
-        if files is None and number in Manifest.versions(path):
-            raise CorruptStoreError(f"{manifest_path(path, number)} cannot be read: a broken link")
-        if files is None:
-            return vacuum(path, keep)  # another vacuum went further meanwhile
-        used |= files
+    try:
+        used = {file for number in listing.versions[-keep:] for file in Manifest.load(path, number).files}
+    except StoreNotFoundError:
+        return vacuum(path, keep)  # another vacuum went further meanwhile
     old = [*listing.removed, *listing.versions[:-keep]]
-    stale = {file for number in old for file in _files(path, number) or ()} - used
+    stale = {file for number in old for file in _files(path, number)} - used
     stale |= _orphans(path, used | stale)
     if listing.versions[:-keep]:
         floor = listing.versions[-keep]
@@ -169,12 +165,12 @@ def vacuum(path: Path, keep: int) -> list[str]:
     return [*manifests, *sorted(stale)]
 
 
-def _files(path: Path, number: int) -> set[str] | None:
-    """The files of a version; None when it is gone."""
+def _files(path: Path, number: int) -> list[str]:
+    """The files of a version; none when it is gone."""
     try:
-        return set(Manifest.read(path, number).files)
+        return Manifest.read(path, number).files
     except FileNotFoundError:
-        return None
+        return []
 
 
 def _orphans(path: Path, known: set[str]) -> set[str]:

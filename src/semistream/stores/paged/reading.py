@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,25 +24,19 @@ from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of, own_memory
 from semistream.stats import ReadCounters
-from semistream.stores.contract import Pages
-from semistream.stores.group_reader import portions
+from semistream.stores.contract import Pages, portions
 from semistream.stores.paged.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore
 
 LONGEST_REQUEST = 256 * 1024  # stays in the processor's cache while it is searched
-_pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def _pool() -> ThreadPoolExecutor:
+@lru_cache(1)
+def _pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
     """One pool of readers per process: never made before a fork, never shared across one."""
-    pid = os.getpid()
-    if pid not in _pools:
-        _pools.setdefault(pid, ThreadPoolExecutor(16, thread_name_prefix="semistream-read"))  # several may ask at once
-        for other in [other for other in list(_pools) if other != pid]:
-            _pools.pop(other, None)
-    return _pools[pid]
+    return ThreadPoolExecutor(16, thread_name_prefix="semistream-read")
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,6 @@ class PageBuffer:
         self._address = address_of(np.frombuffer(self._memory, np.uint8))
         self.reads_in_flight = reads_in_flight
         self.counters = ReadCounters()
-
-    # -- pages as they are ---------------------------------------------------------------------------------------------
 
     def read(self, pages: Pages) -> Iterator[Addresses]:
         """Load ascending page numbers, as many at a time as the buffer holds: where each page lies.
@@ -107,8 +100,6 @@ class PageBuffer:
                 _check(segment, addresses[mine], lengths[mine], some[mine, 1])
             self._count(end - start, end - start, int(lengths.sum()))
             yield addresses
-
-    # -- rows of wanted codes ------------------------------------------------------------------------------------------
 
     def collect_pages(
         self,
@@ -170,8 +161,6 @@ class PageBuffer:
         if state[kernels.ROWS]:
             yield piece()
 
-    # -- the plan and the requests -------------------------------------------------------------------------------------
-
     def _plans(self, pages: Pages) -> Iterator[_Plan]:
         from semistream.kernels.reading import plan_reads
 
@@ -224,7 +213,7 @@ class PageBuffer:
             _read(plan.segment, addresses, lengths, offsets, 0, len(ranges))
             return []
         return [
-            _pool().submit(_read, plan.segment, addresses, lengths, offsets, start, end)
+            _pool(os.getpid()).submit(_read, plan.segment, addresses, lengths, offsets, start, end)
             for start, end in itertools.pairwise(edges)
         ]
 

@@ -12,8 +12,7 @@ import json
 import os
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.durable import explained, private, sync_directory
-from semistream.errors import CorruptStoreError, StoreNotFoundError
+from semistream.errors import CorruptStoreError, StoreError, StoreNotFoundError
 from semistream.keys import Codes
 from semistream.rows import RowLayout, address_of
 from semistream.stores.paged.manifest import SegmentEntry
@@ -37,16 +36,11 @@ _BLOOM_BITS = 10
 Numbers = npt.NDArray[Any]
 
 
-def new_segment(root: Path) -> Path:
-    """A name that no other writer uses."""
-    return root / f"segment-{uuid.uuid4().hex[:16]}.pages"
-
-
 class SegmentWriter:
-    """Writes rows, given in key order, to a new file that becomes visible when it is complete."""
+    """Writes rows, given in key order, to a new file of a store, which becomes visible when it is complete."""
 
-    def __init__(self, path: Path, layout: RowLayout, page_bytes: int, expected_rows: int = 0) -> None:
-        self.path = path
+    def __init__(self, root: Path, layout: RowLayout, page_bytes: int, expected_rows: int = 0) -> None:
+        self.path = root / f"segment-{uuid.uuid4().hex[:16]}.pages"
         self.layout = layout
         self.page_bytes = page_bytes
         self.rows = self.keys = 0
@@ -58,12 +52,9 @@ class SegmentWriter:
         self._starts: list[npt.NDArray[np.int64]] = []
         self._bloom = np.zeros(8 * max(1, -(-expected_rows * _BLOOM_BITS // 512)), np.uint64) if expected_rows else None
         self._carry: Block | None = None
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with explained("write", path):
+        self._temporary = root / f".{self.path.name}.{os.getpid()}"
+        with explained("write", self.path):
             self._file = open(self._temporary, "xb", buffering=0, opener=private)  # noqa: SIM115 - closed by finish or abort
-        header = _HEADER.pack(MAGIC, _FORMAT, page_bytes)
-        with self.removed_on_error():
-            self._write(header.ljust(DATA_AT, b"\0"))
 
     def append(self, block: Block) -> None:
         """Add rows in code order; what may share a page with later rows is kept back until they come."""
@@ -94,7 +85,7 @@ class SegmentWriter:
             consumed, written, used = progress.tolist()
             if written == 0:
                 break
-            self._write(out[: used * self.page_bytes].data)
+            self.write(out[: used * self.page_bytes].data)
             self._firsts.append(firsts[:written].copy())
             self._starts.append(starts[:written].copy())
             sizes = np.diff(np.append(starts[:written], self._strides + used)) * self.page_bytes
@@ -103,7 +94,7 @@ class SegmentWriter:
             done += consumed
         self._carry = block.part(slice(done, None)).copy() if done < len(block) else None
 
-    def _write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """All of it: a disk that is nearly full takes less than it is given, without an error."""
         left = memoryview(data).cast("B")
         with explained("write", self.path):
@@ -136,11 +127,11 @@ class SegmentWriter:
             if array is not None:
                 data = np.ascontiguousarray(array)
                 places[name] = [self._file.tell(), data.nbytes, _checksum(data)]
-                self._write(data.tobytes())
+                self.write(data.tobytes())
         about = {"file": self.path.name, "pages": len(starts), "strides": self._strides, "rows": self.rows}
         footer = json.dumps({**about, "sections": places}).encode()
         check = _checksum(np.frombuffer(footer, np.uint8))
-        self._write(footer + _TRAILER.pack(self._file.tell(), len(footer), check, MAGIC))
+        self.write(footer + _TRAILER.pack(self._file.tell(), len(footer), check, MAGIC))
         size = self._file.tell()
         with explained("write", self.path):
             os.fsync(self._file.fileno())
@@ -164,14 +155,6 @@ class SegmentWriter:
         self._temporary.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
-    @contextmanager
-    def removed_on_error(self) -> Iterator[SegmentWriter]:
-        try:
-            yield self
-        except BaseException:
-            self.abort()
-            raise
-
 
 def write_segment(
     root: Path,
@@ -181,15 +164,25 @@ def write_segment(
     role: str = "base",
     *,
     filtered_rows: int = 0,
+    expected_rows: int | None = None,
     changed: Codes | None = None,
     touched: Codes | None = None,
 ) -> SegmentEntry:
-    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it."""
-    writer = SegmentWriter(new_segment(root), layout, page_bytes, filtered_rows)
-    with writer.removed_on_error():
+    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it.
+
+    ``expected_rows`` are those that the blocks must have together.
+    """
+    writer = SegmentWriter(root, layout, page_bytes, filtered_rows)
+    try:
+        writer.write(_HEADER.pack(MAGIC, _FORMAT, page_bytes).ljust(DATA_AT, b"\0"))
         for block in blocks:
             writer.append(block)
+        if expected_rows not in (None, writer.rows):
+            raise StoreError(f"{root}: {writer.rows:,} rows were read of {expected_rows:,}; nothing was changed")
         return writer.finish(role, changed, touched)
+    except BaseException:
+        writer.abort()
+        raise
 
 
 class Segment:
@@ -208,10 +201,9 @@ class Segment:
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path} is missing; the store is incomplete") from None
         with explained("read", path):
-            self._read_footer()
+            self._read_footer(self._plain)
 
-    def _read_footer(self) -> None:
-        fd = self._plain
+    def _read_footer(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         if size != self.entry.bytes:
             self._damaged(f"it has {size:,} bytes instead of {self.entry.bytes:,}")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from semistream.durable import explained
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, address_of
-from semistream.stores.group_reader import portions
+from semistream.stores.contract import portions
 
 Lengths = npt.NDArray[np.int64]
 

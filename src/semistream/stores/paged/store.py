@@ -37,8 +37,7 @@ from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFact
 from semistream.stores.paged import publishing, updating
 from semistream.stores.paged.building import Build
 from semistream.stores.paged.grouping import narrowest
-from semistream.stores.paged.levels import Level, Levels
-from semistream.stores.paged.lookups import MasterReader
+from semistream.stores.paged.lookups import Level, Levels, MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
 from semistream.stores.paged.reading import LONGEST_REQUEST
 from semistream.stores.paged.segment import Segment
@@ -91,8 +90,7 @@ class MasterStore:
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
         self.pages = int(self.edges[-1])  # of all levels
         self.facts = _facts(self)
-        self.bytes = self.facts.bytes  # on disk
-        self.unique = self.facts.unique  # no key has more than one row
+        self.bytes, self.unique = self.facts.bytes, self.facts.unique
         self._groups: dict[str, MasterStore] = {}
 
     @cached_property
@@ -103,8 +101,6 @@ class MasterStore:
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same version."""
         return _reopen, (self.path, self.manifest.identity, self.direct, self.group)
-
-    # -- opening and describing ------------------------------------------------------------------------------------
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
@@ -122,8 +118,7 @@ class MasterStore:
     @staticmethod
     @asks(Build)
     def build(source: Any, asked: Build) -> MasterStore:
-        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order and of
-        any size.
+        """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
         as a new version of a store that is there already. ``properties`` are texts that stay with the store.
@@ -159,8 +154,6 @@ class MasterStore:
             self._groups[name] = MasterStore(self.path, self.manifest, direct=self.direct, group=name)
         return self._groups[name]
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         return self.located.locate(codes)
 
@@ -173,8 +166,7 @@ class MasterStore:
     get = fetching.get
 
     def levels(self) -> Iterator[tuple[int, Codes]]:
-        for level in self.located.all:
-            yield level.first_page, level.firsts
+        return ((level.first_page, level.firsts) for level in self.located.all)
 
     def delta_levels(self) -> list[Level]:
         """The levels of the updates since the base, newest last."""
@@ -187,8 +179,6 @@ class MasterStore:
     def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which codes are overridden by a delta, hence not covered by the base's filter."""
         return self.located.replaced(-1, codes)
-
-    # -- checking --------------------------------------------------------------------------------------------------
 
     def verify(self, progress: Progress | None = None) -> int:
         """Read every page and section and check it; returns the number of pages, raises on the first damage."""
@@ -205,8 +195,6 @@ class MasterStore:
                 if progress is not None:
                     progress("verify", seen, pages)
         return seen
-
-    # -- changing: each gives the store at its new version ---------------------------------------------------------
 
     apply = updating.apply
     merge_deltas = updating.merge_deltas

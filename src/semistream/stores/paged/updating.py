@@ -4,10 +4,9 @@ A delta holds the complete new group of every code it lists, also for the codes 
 collision, so a reader never has to merge levels: the newest level that lists a code has all its rows.
 
 A lookup asks every delta, and every delta is an open file. So an update takes earlier deltas into its own segment once
-there are `MOST_DELTAS`: from the oldest that is not larger than all after it together. What stays apart is then larger
-than all that is newer, so the number of deltas grows with the logarithm of their bytes; and a row that is written again
-comes into a segment at least twice as large as before, so that happens to it a logarithmic number of times (the rule of
-log-structured merge trees). The version that folds lists the codes it changed itself in a section of its own.
+there are `MOST_DELTAS`: from the oldest that is not larger than all after it together. So both the number of deltas and
+how often a row is written again grow with the logarithm of their bytes (the rule of log-structured merge trees). The
+version that folds lists the codes it changed itself in a section of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from semistream.keys import Codes, same_key_type
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
 from semistream.stores.paged.building import Packer, open_and_publish
 from semistream.stores.paged.grouping import with_group
-from semistream.stores.paged.levels import among
+from semistream.stores.paged.lookups import among
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
 from semistream.stores.paged.publishing import check_newest
 from semistream.stores.paged.segment import DATA_AT, Segment, write_segment
@@ -46,27 +45,24 @@ def apply(
     ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
     are texts that are added to those there are; they stay with the store until they are given anew.
     """
-    properties = {**store.properties, **checked_properties(properties)}
-    keys: list[list[pa.Array]] = []
+    properties = store.properties | checked_properties(properties)
+    given: dict[str, list[pa.Array]] = {}  # the columns of their keys
     blocks: list[Block] = []
-    names = []
     if upserts is not None:
         table = _rows_to_upsert(store, upserts)
         packer = Packer(store.schema, store.key, store.codec.hash_bits)
         blocks = [packer.pack(batch) for batch in table.to_batches() if batch.num_rows]
-        keys.append([table.column(name).combine_chunks() for name in store.key])
-        names.append("upsert")
+        given["upsert"] = [table.column(name).combine_chunks() for name in store.key]
     if deletes is not None:
-        keys.append(key_columns(deletes, store.schema, store.key))
-        names.append("delete")
-    if len(keys) == 2:
-        _check_apart(store, *keys)
-    change = names[0] if len(names) == 1 else "apply"
+        given["delete"] = key_columns(deletes, store.schema, store.key)
+    if len(given) == 2:
+        _check_apart(store, *given.values())
+    change = next(iter(given)) if len(given) == 1 else "apply"
     check_changeable(store, change)
-    parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in keys)]
+    parts = [codes[valid] for codes, valid in (store.codec.encode(columns) for columns in given.values())]
     changed = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
     if len(changed):
-        gone, kept = _existing(store, changed, keys)
+        gone, kept = _existing(store, changed, list(given.values()))
         blocks = [*blocks, *kept]
         rows = store.rows - gone + sum(map(len, blocks))
         segments = write_delta(store, changed, blocks)
@@ -111,9 +107,7 @@ def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.
 
 
 def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
-    """Rows that the store holds for these codes, and copies of those whose key only shares its hash with one of
-    them.
-    """
+    """The number of rows with these codes, and copies of those whose key only shares its hash with a changed one."""
     gone = 0
     kept = []
     for index, rows in store.reader().match(changed):
@@ -202,7 +196,8 @@ def _fold(
         changed=np.unique(np.concatenate([changed, *(level.changed for level in folded)])),
         touched=changed if folded else None,
     )
-    return (*store.manifest.bases, *store.manifest.deltas[:first], entry)
+    gone = store.manifest.deltas[first:]
+    return (*(one for one in store.manifest.segments if one not in gone), entry)
 
 
 def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
@@ -223,7 +218,7 @@ def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512M
 
 def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
     """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
-    if len(store.manifest.bases) == len(store.manifest.segments) == 1:
+    if len(store.segments) == 1:
         return store
     check_changeable(store, "compact")
 
@@ -237,12 +232,8 @@ def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress 
                 progress("compact", seen, store.rows)
 
     ordered = sort_blocks(blocks(), parse_bytes(memory), store.path)
-    entry = write_segment(store.path, store.layout, store.page_bytes, ordered, filtered_rows=store.rows)
-    if entry.rows != store.rows:
-        (store.path / entry.file).unlink()
-        raise StoreError(
-            f"compact of {store.path} found {entry.rows:,} rows instead of {store.rows:,}; nothing was changed"
-        )
+    layout, rows = store.layout, store.rows
+    entry = write_segment(store.path, layout, store.page_bytes, ordered, filtered_rows=rows, expected_rows=rows)
     return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
 
 
