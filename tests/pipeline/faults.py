@@ -20,7 +20,7 @@ from semistream.pipeline.ledger import Ledger
 from semistream.pipeline.masters import Masters, find_newest
 from semistream.warehouse import delta_tables
 from semistream.warehouse import marks as _marks
-from semistream.warehouse.delta_log import open_table
+from semistream.warehouse.delta import open_table
 from semistream.warehouse.delta_tables import DeltaWarehouse
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def no_ledger_check(patch: Patch) -> None:
     keep = Ledger.decide
     patch(Ledger, "decide", decide)
     patch(Batches, "run", run)
-    patch(_marks.Stream, "holds", lambda *_, **__: False)
+    patch(_marks.Streams, "holds", lambda *_, **__: False)
     patch(DeltaWarehouse, "_table_for", lambda self, *rest: open_table(self._path(rest[-1].table)))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from semistream.errors import ArgumentError
-from semistream.warehouse.postgres import PostgresWarehouse
-from semistream.warehouse.postgres_session import filled
+from semistream.warehouse.postgres import PostgresWarehouse, filled
 
 ODD = [
     "plain",

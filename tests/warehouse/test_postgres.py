@@ -20,7 +20,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from semistream.errors import ArgumentError, SchemaError, SemistreamError
 from semistream.warehouse import MissingBatchesError, PostgresWarehouse, SinkError, StaleWriterError
 from semistream.warehouse import postgres_session as _postgres_session
-from semistream.warehouse import postgres_tables as _postgres_tables
 from tests.tables import assert_same_rows
 from tests.warehouse.postgres_server import PASSWORD
 from tests.warehouse.warehouses import QUERY, SALES, Place, batch_of, lost, model, prepared, sales
@@ -117,7 +116,7 @@ class TestFaults:
         warehouse = prepared(place)
         warehouse.commit(batch_of(warehouse, 0))
         batch = batch_of(warehouse, 1)
-        set_marks = _postgres_tables.Session.set_marks
+        set_marks = _postgres_session.Session.set_marks
 
         def cut(session: Any, *arguments: Any) -> None:
             pid = session.run("SELECT pg_backend_pid()").fetchone()[0]
@@ -125,7 +124,7 @@ class TestFaults:
             set_marks(session, *arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(_postgres_tables.Session, "set_marks", cut)
+            patch.setattr(_postgres_session.Session, "set_marks", cut)
             with pytest.raises(SinkError, match=r"database 'postgres' on .*: the connection was lost"):
                 warehouse.commit(batch)
         assert_same_rows(warehouse.read("sales"), model(0)["sales"])
@@ -135,21 +134,21 @@ class TestFaults:
     def test_another_run_commits_while_this_one_waits(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         warehouse = prepared(place)
         twice = [batch_of(warehouse, 0), batch_of(warehouse, 0)]
-        lock = _postgres_tables.Session.lock
+        lock = _postgres_session.Session.lock
 
         def late(session: Any, name: str) -> None:
             if len(twice) == 1:
                 assert place.open().commit(twice.pop())
             lock(session, name)
 
-        monkeypatch.setattr(_postgres_tables.Session, "lock", late)
+        monkeypatch.setattr(_postgres_session.Session, "lock", late)
         with pytest.raises(StaleWriterError, match="another run wrote to the table while batch 0"):
             warehouse.commit(twice.pop())
         assert_same_rows(warehouse.read("sales"), sales(0))
 
     def test_another_run_mirrors_while_this_one_waits(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = pa.table({"code": [1], "name": ["one"]})
-        lock, others = _postgres_tables.Session.lock, [1]
+        lock, others = _postgres_session.Session.lock, [1]
 
         def late(session: Any, name: str) -> None:
             if "mirror" in name and others:
@@ -157,7 +156,7 @@ class TestFaults:
                 assert place.open().mirror("product", ["code"], rows, 1)
             lock(session, name)
 
-        monkeypatch.setattr(_postgres_tables.Session, "lock", late)
+        monkeypatch.setattr(_postgres_session.Session, "lock", late)
         with pytest.raises(StaleWriterError, match="another run mirrored version 1"):
             place.open().mirror("product", ["code"], rows, 1)
         assert_same_rows(place.open().read("product"), rows)
@@ -167,7 +166,7 @@ class TestFaults:
         warehouse = prepared(place)
         server: Any = warehouse
         with server._server.transaction() as session:
-            session.lock(f"{place.name}\0shop")
+            session.lock("shop")
             with pytest.raises(SinkError, match="for 1 s another run has held"):
                 place.open().commit(batch_of(warehouse, 0))
         assert warehouse.commit(batch_of(warehouse, 0))

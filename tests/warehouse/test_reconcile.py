@@ -44,10 +44,10 @@ def progress(what, done, of):
 
 commit = DeltaSink._commit
 
-def dying(self, table, rows, query, batch):
+def dying(self, table, rows, batch):
     if where == "within" and self.written + self.skipped == when:
         die()
-    commit(self, table, rows, query, batch)
+    commit(self, table, rows, batch)
 
 DeltaSink._commit = dying
 reconcile(shed, table, progress=progress)

@@ -20,9 +20,9 @@ import base64
 import os
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -71,11 +71,6 @@ class Write:
         """Rows in all files."""
         return sum(file.rows for file in self.files)
 
-    @property
-    def changes(self) -> bool:
-        """Whether the table differs afterwards."""
-        return self.kind == "replace" or bool(self.files)
-
 
 @dataclass(frozen=True)
 class BatchWrites:
@@ -97,7 +92,7 @@ class BatchWrites:
     @property
     def changed(self) -> list[Write]:
         """What it does to the tables that differ afterwards."""
-        return [write for write in self.writes if write.changes]
+        return [write for write in self.writes if write.files or write.kind == "replace"]
 
     def marks(self, *, tables: bool) -> dict[str, int]:
         """What its commit leaves behind; the last one says of every table too how far it has come."""
@@ -107,24 +102,19 @@ class BatchWrites:
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, lists, strings and numbers."""
         writes = [
-            {**vars(write), "files": [asdict(file) for file in write.files], "schema": encode_schema(write.schema)}
+            {**vars(write), "files": [vars(file) for file in write.files], "schema": encode_schema(write.schema)}
             for write in self.writes
         ]
         return {**vars(self), "writes": writes}
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> BatchWrites:
-        """What `to_json` gave; a KeyError, TypeError or ValueError when it is something else."""
-        writes = tuple(
-            Write(
-                str(write["table"]),
-                tuple(StagedFile(str(f["path"]), int(f["rows"]), int(f["bytes"])) for f in write["files"]),
-                decode_schema(write["schema"]),
-                cast("Kind", write["kind"]),
-            )
-            for write in body["writes"]
-        )
-        return BatchWrites(str(body["app"]), str(body["query"]), int(body["batch"]), writes)
+        """What `to_json` gave."""
+        writes = []
+        for write in body["writes"]:
+            files = tuple(StagedFile(**file) for file in write["files"])
+            writes.append(Write(**{**write, "files": files, "schema": decode_schema(write["schema"])}))
+        return BatchWrites(**{**body, "writes": tuple(writes)})
 
 
 class Warehouse(Protocol):
@@ -133,13 +123,12 @@ class Warehouse(Protocol):
     limits: Limits = Limits()
 
     def place(self, table: str) -> Path:
-        """The local directory into which tasks write the Parquet files for a table (see `stage`)."""
+        """The local directory into which tasks write a table's Parquet files (see `stage`)."""
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream that is there wholly, -1 for none; refuses when another query owns it.
 
-        ``replaces`` is the id of the query, or its beginning, whose place this one may take; it holds for the commits
-        of this object too.
+        ``replaces`` is the id, or its beginning, of the query whose place this one may take, in later commits too.
         """
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
@@ -149,10 +138,7 @@ class Warehouse(Protocol):
         """Refuse a name that no table can have; nothing is made."""
 
     def ready(self, batch: BatchWrites) -> None:
-        """Refuse a batch that `commit` would refuse, or that is there already: files, columns, numbers, owners.
-
-        Nothing is written. Whoever commits by a redo log asks before the batch is in it.
-        """
+        """Refuse a batch that `commit` would refuse, or that is there; nothing is written. Asked before a redo log."""
 
     def visible(self, batch: BatchWrites) -> list[str]:
         """The tables that show the batch, wholly or in part."""
@@ -161,9 +147,9 @@ class Warehouse(Protocol):
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
-        """Bring a dimension to a version of its store: ``rows`` take the place of all rows with their keys.
+        """Bring a dimension to a version of the store with this id: ``rows`` replace all rows with their keys.
 
-        False when the table mirrors that version or a later one already. ``store`` is the store's id.
+        False when the table mirrors that version or a later one already.
         """
 
     def mark(self, table: str, name: str) -> int | None:
@@ -190,14 +176,10 @@ class Warehouse(Protocol):
 
 @dataclass(frozen=True)
 class Form:
-    """A warehouse in a pipeline's file: a word of its own in the table ``sink``, and settings beside it.
-
-    ``open`` takes the word's value, the file's directory (paths are relative to it), a directory for files on their
-    way, and the settings.
-    """
+    """A warehouse in a pipeline's file: a word of its own in the table ``sink``, and settings beside it."""
 
     word: str
-    open: Callable[..., Warehouse]
+    open: Callable[..., Warehouse]  # by the word's value, the file's directory, one for staged files, the settings
     settings: tuple[str, ...] = ()
 
 
@@ -289,7 +271,4 @@ def encode_schema(schema: pa.Schema) -> str:
 
 def decode_schema(text: str) -> pa.Schema:
     """What `encode_schema` gave."""
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-    except pa.ArrowException as error:
-        raise ValueError(f"no schema: {error}") from error
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

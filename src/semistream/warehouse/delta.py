@@ -2,7 +2,8 @@
 
 Each commit carries the rows and two marks in Delta's own transaction log: how far this query has come, and which query
 owns the stream. The marks outlive log clean-up. A batch is judged by them on one snapshot of the table, and committed
-on top of that same snapshot: whoever commits in between makes the commit fail.
+on top of that same snapshot: whoever commits in between makes the commit fail. `DeltaWarehouse` is built of the same
+parts.
 
     batch already there              a replay after a crash: passed over
     the next batch                   written
@@ -21,18 +22,25 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
-from semistream.errors import ArgumentError, SinkError, local_path
-from semistream.warehouse.delta_log import committing, create_table, marked, marks_in, open_table, types_in
-from semistream.warehouse.marks import Stream, check_app, digits_of, stream_marks
-from semistream.warehouse.schemas import check_schema, types_of
+from semistream.errors import ArgumentError, SinkError, StaleWriterError, local_path
+from semistream.warehouse.contract import BatchWrites, StagedFile, staged_path
+from semistream.warehouse.marks import Find, Marks, Streams, check_app, digits_of
+from semistream.warehouse.schemas import check_schema, stored_schema, types_of
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
+
+_OLDEST = (1, 6)
+_DELETE = "__delete"  # the row of a change stands for a key whose rows go
 
 
 class DeltaSink:
@@ -56,9 +64,8 @@ class DeltaSink:
         self.checkpoint = None if checkpoint is None else local_path("checkpoint", checkpoint)
         self.written = 0
         self.skipped = 0
-        self._stream = Stream(
-            app, str(path), "DeltaSink(..., replaces={former!r})", None if replaces is None else digits_of(replaces)
-        )
+        may = {} if replaces is None else {app: digits_of(replaces)}
+        self._streams = Streams(str(path), "DeltaSink(..., replaces={former!r})", may)
 
     def __call__(self, batch: Any, batch_id: int) -> None:
         """Write one batch, a DataFrame of Spark, or pass over it when the table holds it already."""
@@ -69,27 +76,26 @@ class DeltaSink:
 
         ``gaps`` allows for numbers that are left out.
         """
+        batch = BatchWrites(self.app, query, batch_id, ())
         table = open_table(self.path)
-        marks = marks_in(table, self._stream, query)
-        if self._stream.holds(marks, query, batch_id, gaps=gaps):
+        if self._streams.holds(Marks.of(find_in(table), batch.app, batch.query), batch, gaps=gaps):
             self.skipped += 1
             return
         rows = read()
         if table is None:
             table = create_table(self.path, rows.schema)
         else:
-            # delta-rs would cast a column that changed its type.
-            check_schema(self.path, types_in(table), types_of(rows.schema))
-        self._commit(table, rows, query, batch_id)
+            check_columns(self.path, table, rows.schema)
+        self._commit(table, rows, batch)
 
-    def _commit(self, table: DeltaTable, rows: pa.Table, query: str, batch_id: int) -> None:
+    def _commit(self, table: DeltaTable, rows: pa.Table, batch: BatchWrites) -> None:
         from deltalake import write_deltalake
 
-        about = {"app": self.app, "query": query, "batch": str(batch_id)}
-        properties = marked(stream_marks(self.app, query, batch_id), about)
-        with committing(table, self._stream, query, batch_id, self._stream.place):
+        about = {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
+        marks = batch.marks(tables=False)
+        with committing(self.path, table, marks, about, lambda _: self._streams.stale(batch)) as properties:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
-        self._stream.seen[query] = batch_id
+        self._streams.wrote(batch)
         self.written += 1
 
     def __repr__(self) -> str:
@@ -121,3 +127,138 @@ def running_query(batch: Any) -> str:
             "directory that the stream has as its checkpointLocation"
         )
     return str(query)
+
+
+def open_table(path: Path) -> DeltaTable | None:
+    """The newest snapshot, or None when there is no table."""
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        raise SinkError("a Delta table needs the package deltalake; run: pip install 'semistream[delta]'") from None
+    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def create_table(path: Path, schema: pa.Schema) -> DeltaTable:
+    """An empty table first: two runs may both find none, and only a commit on a snapshot tells them apart."""
+    from deltalake import CommitProperties, DeltaTable
+
+    try:
+        # Without retries: delta-rs would create the table again on top of what another run made meanwhile.
+        DeltaTable.create(path, stored_schema(schema), commit_properties=CommitProperties(max_commit_retries=0))
+    except Exception as error:
+        # delta-rs raises Exception itself for a type that Delta does not have.
+        if open_table(path) is None:
+            raise SinkError(f"{path}: the Delta table cannot be made: {_first_line(error)}") from error
+    return DeltaTable(path, version=0)
+
+
+def find_in(table: DeltaTable | None) -> Find:
+    """The marks in a table's log; no table has none."""
+    return (lambda _: None) if table is None else table.transaction_version
+
+
+def check_columns(
+    path: Path, table: DeltaTable, schema: pa.Schema, *, may_add: bool = False, may_lack: bool = False
+) -> list[str]:
+    """`check_schema` for a Delta table: delta-rs would cast a column that changed its type."""
+    there = types_of(pa.schema(table.schema().to_arrow()))
+    return check_schema(path, there, types_of(schema), may_add=schema if may_add else None, may_lack=may_lack)
+
+
+@contextmanager
+def committing(
+    path: Path,
+    table: DeltaTable,
+    marks: Mapping[str, int],
+    about: Mapping[str, str],
+    stale: Callable[[Find], StaleWriterError],
+    *,
+    retries: int | None = None,
+) -> Iterator[CommitProperties]:
+    """What makes a commit on this snapshot set the marks; ``about`` is for people who read the table's history.
+
+    Where the commit fails, another run was first when the marks have moved.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    try:
+        yield CommitProperties(
+            custom_metadata={f"semistream.{name}": value for name, value in about.items()},
+            app_transactions=[Transaction(mark, value) for mark, value in marks.items()],
+            max_commit_retries=retries,
+        )
+    except CommitFailedError as error:
+        before, now = find_in(table), find_in(open_table(path))
+        if all(now(mark) in (None, before(mark)) for mark in marks):
+            what = ", ".join(f"{name} {value}" for name, value in about.items())
+            raise SinkError(f"{path}: nothing was written ({what}): {_first_line(error)}") from error
+        raise stale(now) from error
+
+
+def check_deltalake() -> None:
+    """Refuse a delta-rs that adds files without their marks: a batch would be written again after a crash."""
+    import deltalake
+
+    found = deltalake.__version__
+    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
+        raise SinkError(
+            f"deltalake {found} is too old for a warehouse; run: pip install 'deltalake>={'.'.join(map(str, _OLDEST))}'"
+        )
+
+
+def add_action(root: Path, file: StagedFile) -> AddAction:
+    """What adds a staged file to a table's log. With the count, readers need not open the file to count rows."""
+    from deltalake.transaction import AddAction
+
+    path = staged_path(root, file)
+    name = str(path.relative_to(root))
+    if not name.isascii() or not all(c.isalnum() or c in "-._=/" for c in name):  # the log would have to encode it
+        raise SinkError(f"{path} cannot be named in a Delta log; use letters, digits, '-', '_', '.' and '='")
+    modified = int(path.stat().st_mtime * 1000)
+    return AddAction(name, file.bytes, {}, modified, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    """All rows of a local table.
+
+    Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
+    aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow.dataset as ds
+
+    root, *paths = (unquote(uri.removeprefix("file://")) for uri in (table.table_uri, *table.file_uris()))
+    if table.metadata().partition_columns or not Path(root).is_dir():
+        return table.to_pyarrow_table()  # not one of ours
+    schema = pa.schema(table.schema().to_arrow())
+    return ds.dataset(paths, schema=schema, format="parquet").to_table() if paths else schema.empty_table()
+
+
+def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:
+    """Rows of these keys go, the new ones come: one commit, though a key may have several rows."""
+    gone = keys.append_column(_DELETE, pa.array([True] * keys.num_rows, pa.bool_()))
+    come = rows.append_column(_DELETE, pa.array([False] * rows.num_rows, pa.bool_()))
+    source = pa.concat_tables([come, gone], promote_options="default")
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
+    merger = table.merge(
+        source,
+        f"{same} AND s.{_quoted(_DELETE)}",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=properties,
+        streamed_exec=False,  # files whose statistics rule out every key are not read
+    )
+    columns = {_quoted(name): f"s.{_quoted(name)}" for name in rows.column_names}
+    done = merger.when_matched_delete().when_not_matched_insert(columns, f"NOT s.{_quoted(_DELETE)}").execute()
+    if not done["num_target_rows_deleted"] and not done["num_target_rows_inserted"]:
+        # A merge that changes nothing makes no commit, and the version would not be marked.
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _first_line(error: Exception) -> str:
+    """What delta-rs says, without its stack trace."""
+    return str(error).partition("\n")[0]

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
-from semistream.warehouse import delta_log
+from semistream.warehouse import delta
 from semistream.warehouse.contract import (
     LEDGER,
     BatchWrites,
@@ -33,9 +33,8 @@ from semistream.warehouse.contract import (
     made,
     staged_path,
 )
-from semistream.warehouse.delta_log import create_table, marks_in, open_table
-from semistream.warehouse.marks import Marks, Streams, check_query, mirror_mark, mirror_marks, stale_mirror, table_mark
-from semistream.warehouse.schemas import check_schema, stored_schema, types_of
+from semistream.warehouse.marks import Find, Marks, Streams, mirror_mark, mirror_marks, stale_mirror, table_mark
+from semistream.warehouse.schemas import stored_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -56,64 +55,47 @@ class DeltaWarehouse(Warehouse):
         return made(self._path(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
-        stream, query = self._streams.of(app, replaces), check_query(query)
-        ledger = open_table(self.root / LEDGER)
-        marks = marks_in(ledger, stream, query)
-        stream.is_foreign(marks, query)
-        if marks.owner is None and self.root.is_dir():  # a batch that was begun, or a ledger that was deleted
+        find = delta.find_in(delta.open_table(self.root / LEDGER))
+        done = self._streams.check(find, app, query, replaces)
+        if find(app) is None and self.root.is_dir():  # a batch that was begun, or a ledger that was deleted
             for path in sorted(self.root.iterdir()):
-                stream.is_foreign(marks_in(open_table(path), stream, query), query)
-        return marks.done
+                self._streams.check(delta.find_in(delta.open_table(path)), app, query)
+        return done
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
         path = self._path(table)
-        there = open_table(path)
-        if there is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            create_table(path, schema)
-            there = open_table(path)
-            assert there is not None
-        may_add = schema if self.evolve else None
-        new = check_schema(path, delta_log.types_in(there), types_of(schema), may_add=may_add)
-        if new:
+        there = delta.open_table(path) or delta.create_table(path, schema)
+        if new := delta.check_columns(path, there, schema, may_add=self.evolve):
             from deltalake import Schema
 
             added = stored_schema(pa.schema([schema.field(name) for name in new]))
             there.alter.add_columns(Schema.from_arrow(added).fields)
 
     def check_table(self, table: str) -> None:
-        """It must name a directory."""
         directory_name(table)
 
     def ready(self, batch: BatchWrites) -> None:
-        delta_log.check_deltalake()
-        stream = self._streams.of(batch.app)
-        ledger = open_table(self.root / LEDGER)
-        marks = marks_in(ledger, stream, batch.query)
-        stream.check_new(marks, batch.query, batch.batch)
-        for write in batch.writes:
-            if write.changes and self._table_for(marks, ledger, batch, write) is None:
-                raise stream.undecided(batch.batch, place=str(self._path(write.table)))
+        delta.check_deltalake()
+        find = delta.find_in(delta.open_table(self.root / LEDGER))
+        self._streams.check_new(Marks.of(find, batch.app, batch.query), batch)
+        for write in batch.changed:
+            if self._table_for(find, batch, write) is None:
+                raise self._streams.undecided(batch, self._path(write.table))
 
     def visible(self, batch: BatchWrites) -> list[str]:
         """Each table by its own log: they are written one after the other."""
-        stream = self._streams.of(batch.app)
         names = (*(write.table for write in batch.writes), LEDGER)
-        return [one for one in names if marks_in(open_table(self.root / one), stream, batch.query).done >= batch.batch]
+        tables = {name: delta.find_in(delta.open_table(self.root / name)) for name in names}
+        return [name for name, find in tables.items() if Marks.of(find, batch.app, batch.query).done >= batch.batch]
 
     def commit(self, batch: BatchWrites) -> bool:
-        """Commit table by table, then the ledger; see `Warehouse.commit`."""
-        delta_log.check_deltalake()
-        stream = self._streams.of(batch.app)
-        ledger = open_table(self.root / LEDGER)
-        if ledger is None:
-            self.root.mkdir(parents=True, exist_ok=True)
-            ledger = create_table(self.root / LEDGER, _LEDGER_SCHEMA)
-        marks = marks_in(ledger, stream, batch.query)
-        if stream.holds(marks, batch.query, batch.batch):
+        delta.check_deltalake()
+        ledger = delta.open_table(self.root / LEDGER) or delta.create_table(self.root / LEDGER, _LEDGER_SCHEMA)
+        find = delta.find_in(ledger)
+        if self._streams.holds(Marks.of(find, batch.app, batch.query), batch):
             return False
         # All are checked before the first is written.
-        tables = [self._table_for(marks, ledger, batch, write) for write in batch.changed]
+        tables = [self._table_for(find, batch, write) for write in batch.changed]
         for write, table in zip(batch.changed, tables, strict=True):
             if table is not None:
                 self._commit(table, batch, write)
@@ -121,49 +103,41 @@ class DeltaWarehouse(Warehouse):
         reach("warehouse.before_commit")
         self._commit(ledger, batch, rows=json.dumps({write.table: write.rows for write in batch.changed}))
         reach("warehouse.committed")
-        stream.seen[batch.query] = batch.batch
+        self._streams.wrote(batch)
         return True
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
-        """Merge one version of a dimension, in one commit with its number; see `Warehouse.mirror`."""
-        from deltalake.exceptions import CommitFailedError
-
-        path = self._path(table)
-        keys = changed_keys(table, key, rows)
+        path, keys = self._path(table), changed_keys(table, key, rows)
         if version <= self.mirrored(table):
             return False
         self.prepare(table, rows.schema)
-        there = open_table(path)
+        there = delta.open_table(path)
         assert there is not None
-        before = there.transaction_version(mirror_mark(table))
+        mark, marks = mirror_mark(table), mirror_marks(table, version, store)
+        before = there.transaction_version(mark)
         if before is not None and version <= before:
             return False
-        properties = delta_log.marked(mirror_marks(table, version, store), {"mirror": str(version)})
         reach("mirror.before_commit")
-        try:
-            delta_log.replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
-        except CommitFailedError as error:
-            now = self.mark(table, mirror_mark(table))
-            if now not in (None, before):
-                raise stale_mirror(path, version, now) from error
-            raise SinkError(f"{path}: version {version} was not mirrored: {delta_log.first_line(error)}") from error
+        with delta.committing(
+            path, there, marks, {"mirror": str(version)}, lambda find: stale_mirror(path, version, find(mark))
+        ) as properties:
+            delta.replace_keys(there, keys, rows.cast(stored_schema(rows.schema)), properties)
         reach("mirror.committed")
         return True
 
     def mark(self, table: str, name: str) -> int | None:
-        there = open_table(self._path(table))
-        return None if there is None else there.transaction_version(name)
+        return delta.find_in(delta.open_table(self._path(table)))(name)
 
     def files(self, table: str) -> set[str]:
         """The files that make up the table now."""
-        there = open_table(self._path(table))
+        there = delta.open_table(self._path(table))
         return set() if there is None else {uri.rpartition("/")[2] for uri in there.file_uris()}
 
     def read(self, table: str) -> pa.Table:
-        there = open_table(self._path(table))
+        there = delta.open_table(self._path(table))
         if there is None:
             raise SinkError(f"{self.root} has no Delta table {table!r}")
-        return delta_log.rows_of(there)
+        return delta.rows_of(there)
 
     def describe(self) -> str:
         return f"Delta tables in {self.root}"
@@ -174,28 +148,27 @@ class DeltaWarehouse(Warehouse):
     def _path(self, table: str) -> Path:
         return self.root / directory_name(table)
 
-    def _table_for(
-        self, marks: Marks, ledger: DeltaTable | None, batch: BatchWrites, write: Write
-    ) -> DeltaTable | None:
+    def _table_for(self, ledger: Find, batch: BatchWrites, write: Write) -> DeltaTable | None:
         """The snapshot to write to; None when the table has the batch already."""
-        stream, path = self._streams.of(batch.app), self._path(write.table)
-        table = open_table(path)
-        here = marks_in(table, stream, batch.query)
-        if marks.owner is None:
-            stream.is_foreign(here, batch.query)
-        if here.done == batch.batch:
+        path = self._path(write.table)
+        table = delta.open_table(path)
+        here = delta.find_in(table)
+        if ledger(batch.app) is None:
+            self._streams.check(here, batch.app, batch.query)
+        done = Marks.of(here, batch.app, batch.query).done
+        if done == batch.batch:
             return None
-        if here.done > batch.batch:
-            raise stream.stale(batch.batch, place=str(path))
-        last = None if ledger is None else ledger.transaction_version(table_mark(batch.app, batch.query, write.table))
-        if last is not None and here.done < last:
+        if done > batch.batch:
+            raise self._streams.stale(batch, path)
+        last = ledger(table_mark(batch.app, batch.query, write.table))
+        if last is not None and done < last:
             raise MissingBatchesError(
                 f"{path} {'is gone' if table is None else 'was set back'}: batch {last} of {batch.app!r} was written "
                 "to it and is not there. Restore the table, or start again with a new checkpoint and an empty warehouse"
             )
         if table is None:
             raise SinkError(f"{path} is no Delta table; call prepare({write.table!r}, schema) first")
-        check_schema(path, delta_log.types_in(table), types_of(write.schema), may_lack=self.evolve)
+        delta.check_columns(path, table, write.schema, may_lack=self.evolve)
         for file in write.files:
             staged_path(path, file)
         return table
@@ -203,13 +176,14 @@ class DeltaWarehouse(Warehouse):
     def _commit(self, table: DeltaTable, batch: BatchWrites, write: Write | None = None, **about: str) -> None:
         """Commit to a table what the batch writes to it; without a write, to the ledger that all of it is done."""
         about |= {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
-        actions: list[Any] = (
-            [delta_log.add_action(self._path(write.table), file) for file in write.files] if write else []
-        )
+        path = self.root / (write.table if write else LEDGER)
+        actions: list[Any] = [delta.add_action(path, file) for file in write.files] if write else []
         # A replacement is for what this snapshot holds: rows that came in between must not survive it.
         mode, retries = ("overwrite", 0) if write and write.kind == "replace" else ("append", None)
-        properties = delta_log.marked(batch.marks(tables=write is None), about, retries=retries)
-        with delta_log.committing(table, self._streams.of(batch.app), batch.query, batch.batch, table.table_uri):
+        marks = batch.marks(tables=write is None)
+        with delta.committing(
+            path, table, marks, about, lambda _: self._streams.stale(batch, path), retries=retries
+        ) as properties:
             table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
 
 

@@ -15,14 +15,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from semistream.errors import ArgumentError, ForeignCheckpointError, MissingBatchesError, StaleWriterError
 
-Find = Callable[[str], int | None]
+if TYPE_CHECKING:
+    from semistream.warehouse.contract import BatchWrites
+
+Find = Callable[[str], int | None]  # a mark by its name, in one snapshot
 
 _OWNER_DIGITS = 15  # of the 32 of a query's id: 60 bits, what fits a transaction's signed 64-bit version
-RESTART = "Stop one of the two; a restart goes on where the table is"
+_RESTART = "Stop one of the two; a restart goes on where the table is"
 
 
 class Marks(NamedTuple):
@@ -30,6 +33,11 @@ class Marks(NamedTuple):
 
     done: int
     owner: int | None
+
+    @staticmethod
+    def of(find: Find, app: str, query: str) -> Marks:
+        done = find(f"{app}@{query}")
+        return Marks(-1 if done is None else done, find(app))
 
 
 def check_app(app: object) -> str:
@@ -77,107 +85,101 @@ def stale_mirror(place: object, version: int, now: int | None) -> StaleWriterErr
 
 def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:
     """What a commit of this batch leaves behind."""
-    return {f"{app}@{query}": batch, app: _number(query)}
+    return {f"{app}@{query}": batch, app: store_number(query)}
 
 
 @dataclass
-class Stream:
-    """One stream as this process knows it. ``place`` and ``permit`` are for people: where it writes, what allows it."""
+class Streams:
+    """The streams of a table or a warehouse as this process knows them: here their batches are judged.
 
-    app: str
+    ``place`` and ``permit`` are for people: where it is, and what lets another query go on.
+    """
+
     place: str
     permit: str = "replaces={former!r}"
-    replaces: str | None = None
-    seen: dict[str, int] = field(default_factory=dict)  # the last batch of each query as this process left it
+    replaces: dict[str, str] = field(default_factory=dict)  # the first digits of the query that another may follow
+    left: dict[tuple[str, str], int] = field(default_factory=dict)  # the last batch of a query, as it was left here
 
-    def marks(self, find: Find, query: str) -> Marks:
-        """Read the marks from a snapshot."""
-        done = find(f"{self.app}@{query}")
-        return Marks(-1 if done is None else done, find(self.app))
+    def check(self, find: Find, app: str, query: str, replaces: str | None = None) -> int:
+        """The last batch of the query, -1 for none; refuses when another query owns the stream.
 
-    def is_foreign(self, marks: Marks, query: str) -> bool:
+        ``replaces``, once given, is kept for the batches to come.
+        """
+        app, query = check_app(app), check_query(query)
+        if replaces is not None:
+            self.replaces[app] = digits_of(replaces)
+        marks = Marks.of(find, app, query)
+        self._is_foreign(marks, app, query)
+        return marks.done
+
+    def holds(self, marks: Marks, batch: BatchWrites, *, gaps: bool = False) -> bool:
+        """Whether the batch is there already; one that must not be written is an error."""
+        if not self._is_foreign(marks, batch.app, batch.query):
+            self._check_order(marks, batch, gaps=gaps)
+        if batch.batch > marks.done:
+            return False
+        self.left[batch.app, batch.query] = marks.done
+        return True
+
+    def check_new(self, marks: Marks, batch: BatchWrites) -> None:
+        """Refuse a batch that could not be written now: one that is there although nobody has decided it, too."""
+        if self.holds(marks, batch):
+            raise self.undecided(batch)
+
+    def wrote(self, batch: BatchWrites) -> None:
+        """The batch was committed here."""
+        self.left[batch.app, batch.query] = batch.batch
+
+    def undecided(self, batch: BatchWrites, place: object = None) -> StaleWriterError:
+        """The error for a batch that is new to its state and not new to the table."""
+        return StaleWriterError(
+            f"{place or self.place} holds batch {batch.batch} of {batch.app!r} already, which this state has not "
+            "decided: another copy of the state has gone on with it, or an older copy was put back. Nothing was "
+            "written. Go on with the newest copy"
+        )
+
+    def stale(self, batch: BatchWrites, place: object = None) -> StaleWriterError:
+        """The error for a batch that met another run's commit."""
+        return StaleWriterError(
+            f"{place or self.place}: another run wrote to the table while batch {batch.batch} of {batch.app!r} was on "
+            f"its way, so this batch was not written. {_RESTART}"
+        )
+
+    def _is_foreign(self, marks: Marks, app: str, query: str) -> bool:
         """Whether another query owns the stream and may be replaced; one that may not be is an error."""
-        if marks.owner is None or marks.owner == _number(query):
+        if marks.owner is None or marks.owner == store_number(query):
             return False
         digits = f"{marks.owner:0{_OWNER_DIGITS}x}"
         former = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"
-        if self.replaces is None or not self.replaces.startswith(digits):
+        if not self.replaces.get(app, "").startswith(digits):
             raise ForeignCheckpointError(
-                f"{self.place} holds batches of {self.app!r} that were written under another checkpoint (query "
+                f"{self.place} holds batches of {app!r} that were written under another checkpoint (query "
                 f"{former}…). Under this one (query {query}) Spark begins anew, and rows that are there already "
                 "would be added again. Restore the old checkpoint, or write to an empty table; if only new rows "
                 f"come in, go on with {self.permit.format(former=former)}"
             )
         return True
 
-    def holds(self, marks: Marks, query: str, batch: int, *, gaps: bool = False) -> bool:
-        """Whether the batch is there already; one that must not be written is an error."""
-        if not self.is_foreign(marks, query):
-            self._check_place(marks, query, batch, gaps=gaps)
-        if batch > marks.done:
-            return False
-        self.seen[query] = marks.done
-        return True
-
-    def check_new(self, marks: Marks, query: str, batch: int) -> None:
-        """Refuse a batch that could not be written now: one that is there although nobody has decided it, too."""
-        if self.holds(marks, query, batch):
-            raise self.undecided(batch)
-
-    def undecided(self, batch: int, *, place: str | None = None) -> StaleWriterError:
-        """The error for a batch that is new to its state and not new to the table."""
-        return StaleWriterError(
-            f"{place or self.place} holds batch {batch} of {self.app!r} already, which this state has not decided: "
-            "another copy of the state has gone on with it, or an older copy was put back. Nothing was written. Go on "
-            "with the newest copy"
-        )
-
-    def _check_place(self, marks: Marks, query: str, batch: int, *, gaps: bool) -> None:
-        left = self.seen.get(query, marks.done)
+    def _check_order(self, marks: Marks, batch: BatchWrites, *, gaps: bool) -> None:
+        left = self.left.get((batch.app, batch.query), marks.done)
         if left != marks.done:
-            del self.seen[query]  # whoever restarts with this object begins from what the table says
+            del self.left[batch.app, batch.query]  # whoever restarts with this object begins from what the table says
             raise StaleWriterError(
-                f"{self.place}: {self.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
-                f"works on the same checkpoint; batch {batch} was not written. {RESTART}"
+                f"{self.place}: {batch.app!r} was left at batch {left} and is now at batch {marks.done}. Another run "
+                f"works on the same checkpoint; batch {batch.batch} was not written. {_RESTART}"
             )
-        if batch > marks.done + 1 and not gaps:
+        if batch.batch > marks.done + 1 and not gaps:
             there = "holds no batch" if marks.done < 0 else f"ends with batch {marks.done}"
             raise MissingBatchesError(
-                f"{self.place} {there} of {self.app!r}, but Spark's checkpoint is at batch {batch}: those between "
-                "are missing. Was the table deleted, moved or set back? Restore it, or start again with a new "
+                f"{self.place} {there} of {batch.app!r}, but Spark's checkpoint is at batch {batch.batch}: those "
+                "between are missing. Was the table deleted, moved or set back? Restore it, or start again with a new "
                 "checkpoint and an empty table. The sink must be called for every batch, empty ones too"
             )
-
-    def stale(self, batch: int, *, place: str | None = None) -> StaleWriterError:
-        """The error for a batch that met another run's commit."""
-        return StaleWriterError(
-            f"{place or self.place}: another run wrote to the table while batch {batch} of {self.app!r} was on its "
-            f"way, so this batch was not written. {RESTART}"
-        )
-
-
-@dataclass
-class Streams:
-    """The streams that one warehouse was asked about."""
-
-    place: str
-    known: dict[str, Stream] = field(default_factory=dict)
-
-    def of(self, app: str, replaces: str | None = None) -> Stream:
-        """The stream of that name; ``replaces`` once given is kept for the batches to come."""
-        stream = self.known.setdefault(check_app(app), Stream(app, self.place))
-        if replaces is not None:
-            stream.replaces = digits_of(replaces)
-        return stream
-
-
-def _number(query: str) -> int:
-    return store_number(uuid.UUID(query).hex)
 
 
 def store_number(store: str) -> int:
     """The number that stands for a store's id, or for that of a query."""
-    return int(store[:_OWNER_DIGITS], 16)
+    return int(store.replace("-", "")[:_OWNER_DIGITS], 16)
 
 
 def digits_of(query: str) -> str:

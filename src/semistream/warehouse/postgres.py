@@ -14,12 +14,15 @@ PostgresWarehouse(database 'shop' on db as etl, schema 'public')
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pyarrow as pa
 
-from semistream.errors import MissingBatchesError, SinkError, local_path
+from semistream.errors import ArgumentError, MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
 from semistream.warehouse.contract import (
     LEDGER,
@@ -33,20 +36,16 @@ from semistream.warehouse.contract import (
     made,
     staged_path,
 )
-from semistream.warehouse.marks import (
-    Streams,
-    check_query,
-    mirror_mark,
-    mirror_marks,
-    mirror_store_mark,
-    stale_mirror,
-)
-from semistream.warehouse.postgres_session import Server, filled
+from semistream.warehouse.marks import Marks, Streams, mirror_mark, mirror_marks, mirror_store_mark, stale_mirror
 from semistream.warehouse.postgres_types import arrow_type, batches_of, check_name, sql_types
 from semistream.warehouse.schemas import check_schema
 
 if TYPE_CHECKING:
-    from semistream.warehouse.postgres_tables import Session
+    from semistream.warehouse.postgres_session import Session
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_URL = re.compile(r"(\w+://)([^@]*)(@.*)", re.DOTALL)  # who comes before the '@' of the template
+_VALUE = re.compile(r"(=\s*)(')?\$\{(\w+)\}(?(2)')|\$\{(\w+)\}")
 
 
 class PostgresWarehouse(Warehouse):
@@ -69,6 +68,12 @@ class PostgresWarehouse(Warehouse):
         evolve: bool = False,
         connect_tries: int = 5,
     ) -> None:
+        try:
+            from semistream.warehouse.postgres_session import Server
+        except ImportError as error:
+            raise SinkError(
+                f"PostgreSQL needs the package psycopg ({error}); run: pip install 'semistream[postgres]'"
+            ) from None
         self._server = Server(address, connect_tries, check_name("schema", schema))
         self.schema = schema
         self.staging = local_path("staging", staging).absolute()
@@ -82,17 +87,14 @@ class PostgresWarehouse(Warehouse):
         return made(self.staging / safe)  # of 63 bytes at most, so of 252 letters at most
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
-        stream, query = self._streams.of(app, replaces), check_query(query)
         with self._server.transaction() as session:
-            marks = stream.marks(session.find, query)
-        stream.is_foreign(marks, query)
-        return marks.done
+            return self._streams.check(session.find, app, query, replaces)
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
         check_name("table", table)
         wanted = sql_types(schema)
         with self._server.transaction() as session:
-            session.lock(f"{self.schema}\0prepare")  # CREATE … IF NOT EXISTS alone fails when two do it at once
+            session.lock("prepare")  # CREATE … IF NOT EXISTS alone fails when two do it at once
             session.make_ledger()
             there = session.columns(table)
             if not there:
@@ -105,14 +107,12 @@ class PostgresWarehouse(Warehouse):
                 session.run("ALTER TABLE {table} ADD COLUMN {column}", table, column={name: wanted[name]})
 
     def check_table(self, table: str) -> None:
-        """PostgreSQL must keep the name as it is."""
         check_name("table", table)
 
     def ready(self, batch: BatchWrites) -> None:
-        """All that `commit` checks but the rows themselves; see `Warehouse.ready`."""
-        stream = self._streams.of(batch.app)
+        """All that `commit` checks but the rows themselves."""
         with self._server.transaction() as session:
-            stream.check_new(stream.marks(session.find, batch.query), batch.query, batch.batch)
+            self._streams.check_new(Marks.of(session.find, batch.app, batch.query), batch)
             for write in batch.writes:
                 self._check_columns(session, write)
                 for file in write.files:
@@ -121,49 +121,45 @@ class PostgresWarehouse(Warehouse):
     def visible(self, batch: BatchWrites) -> list[str]:
         """All of them or none: a batch is one transaction. One that is about to end is waited for."""
         with self._server.transaction() as session:
-            session.lock(f"{self.schema}\0{batch.app}")
-            marks = self._streams.of(batch.app).marks(session.find, batch.query)
-        return [write.table for write in batch.writes] if marks.done >= batch.batch else []
+            session.lock(batch.app)
+            done = Marks.of(session.find, batch.app, batch.query).done
+        return [write.table for write in batch.writes] if done >= batch.batch else []
 
     def commit(self, batch: BatchWrites) -> bool:
-        """All tables and the batch's number in one transaction; see `Warehouse.commit`."""
-        stream = self._streams.of(batch.app)
         with self._server.transaction() as session:
-            before = stream.marks(session.find, batch.query)
-            there = stream.holds(before, batch.query, batch.batch)
+            before = Marks.of(session.find, batch.app, batch.query)
+            there = self._streams.holds(before, batch)
             if not there:
-                session.lock(f"{self.schema}\0{batch.app}")
-                if stream.marks(session.find, batch.query) != before:
-                    raise stream.stale(batch.batch)
+                session.lock(batch.app)
+                if Marks.of(session.find, batch.app, batch.query) != before:
+                    raise self._streams.stale(batch)
                 session.make_ledger()
                 for write in batch.writes:
                     self._write(session, write)
                     reach("warehouse.table_written")
                 session.set_marks(batch.marks(tables=True))
                 reach("warehouse.before_commit")
-                stream.seen.pop(batch.query, None)  # should the answer to COMMIT be lost, the database tells
+                # Should the answer to COMMIT be lost, the database tells.
+                self._streams.left.pop((batch.app, batch.query), None)
         if not there:
             reach("warehouse.committed")
-            stream.seen[batch.query] = batch.batch
+            self._streams.wrote(batch)
         for write in batch.writes:
             for file in write.files:
                 inside(self.place(write.table), file).unlink(missing_ok=True)
         return not there
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
-        """Merge one version of a dimension, with its number in the same transaction; see `Warehouse.mirror`."""
         keys = changed_keys(table, key, rows)
-        if version <= self.mirrored(table):
+        before = self.mirrored(table)
+        if version <= before:
             return False
         self.prepare(table, rows.schema)
         with self._server.transaction() as session:
-            before = session.find(mirror_mark(table))
-            session.lock(f"{self.schema}\0mirror\0{table}")
+            session.lock(f"mirror\0{table}")
             now = session.find(mirror_mark(table))
-            if now != before:
+            if now not in (None, before):
                 raise stale_mirror(self._shown(table), version, now)
-            if now is not None and version <= now:
-                return False
             session.exchange(table, keys, rows)
             if now is None:  # from now on few keys change at a time, and are looked up
                 session.run("CREATE INDEX ON {table} ({key})", table, key=key)
@@ -189,9 +185,8 @@ class PostgresWarehouse(Warehouse):
             if not columns:
                 raise SinkError(f"{self._shown(table)} is not there")
             found = session.run("SELECT {columns} FROM {table}", table, columns=list(columns)).fetchall()
-        kinds = pa.schema([(name, arrow_type(name, text)) for name, text in columns.items()])
-        arrays = [pa.array([row[at] for row in found], field.type) for at, field in enumerate(kinds)]
-        return pa.table(arrays, schema=kinds)
+        schema = pa.schema([(name, arrow_type(name, kind)) for name, kind in columns.items()])
+        return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in found], schema)
 
     def describe(self) -> str:
         return f"{self._server.describe()}, schema {self.schema!r}"
@@ -231,6 +226,38 @@ class PostgresWarehouse(Warehouse):
             count = session.copy(write.table, columns, batches_of(path, columns))
             if count != file.rows:
                 raise SinkError(f"{path} is damaged: it has {count} rows, and had {file.rows} when it was written")
+
+
+def filled(template: str, environment: Mapping[str, str]) -> str:
+    """The address of a database, with each ``${NAME}`` taken from the environment.
+
+    A value stays one value, whatever it holds: a password with an '@' must not become half a password and another
+    host, for hosts are shown.
+
+    >>> filled("postgresql://load:${WORD}@db/shop", {"WORD": "a@b"})
+    'postgresql://load:a%40b@db/shop'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group(found.lastindex or 0)
+        if name not in environment:
+            raise ArgumentError(f"the environment has no variable {name}, which postgres = … names")
+        return environment[name]
+
+    if url := _URL.fullmatch(template):
+        scheme, who, rest = url.groups()
+        return scheme + _VARIABLE.sub(lambda found: quote(value(found), safe=""), who) + _VARIABLE.sub(value, rest)
+    if "://" in template:
+        return _VARIABLE.sub(value, template)
+
+    def quoted(found: re.Match[str]) -> str:
+        return value(found) if found.group(1) is None else f"{found.group(1)}'{_escaped(value(found))}'"
+
+    return _VALUE.sub(quoted, template)  # in one pass: a value that looks like a variable is none
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _open(value: str, home: Path, staging: Path, *, schema: str = "public") -> PostgresWarehouse:

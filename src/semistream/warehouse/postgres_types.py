@@ -98,22 +98,21 @@ def batches_of(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def csv_of(rows: pa.RecordBatch) -> bytes:
     """Rows as COPY … (FORMAT csv) takes them: NULL is nothing, an empty string is quoted."""
-    columns = [_as_text(rows.column(at), field.type) for at, field in enumerate(rows.schema)]
+    columns = {str(at): _as_text(column) for at, column in enumerate(rows.columns)}
     sink = io.BytesIO()
-    options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
-    pacsv.write_csv(pa.table(columns, names=[str(at) for at in range(len(columns))]), sink, options)
+    pacsv.write_csv(pa.table(columns), sink, pacsv.WriteOptions(include_header=False, quoting_style="needed"))
     return sink.getvalue()
 
 
-def _as_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_text(column: pa.Array) -> pa.Array:
     """A column that Arrow writes as PostgreSQL reads it; the session's time zone is UTC."""
-    if pa.types.is_dictionary(kind):
-        return _as_text(column.cast(kind.value_type), kind.value_type)
-    stored = stored_type(kind)
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_dictionary(column.type):
+        return _as_text(column.cast(column.type.value_type))
+    stored = stored_type(column.type)
+    if pa.types.is_timestamp(stored):
         # Arrow refuses to lose nanoseconds. Without its zone an instant is written as the time in UTC.
         return column.cast(stored).cast(pa.timestamp("us"))
-    if stored == pa.binary() or pa.types.is_fixed_size_binary(kind):
+    if stored == pa.binary() or pa.types.is_fixed_size_binary(stored):
         values = column.to_pylist()
         return pa.array([None if value is None else "\\x" + value.hex() for value in values], pa.string())
     return column.cast(next((back for fits, _, back in _TYPES if back and fits(stored)), stored))

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from semistream.budget import Budget, parse_bytes
 from semistream.errors import (
@@ -39,11 +38,10 @@ from semistream.lookup.run import open_store
 from semistream.shedding.log import ShedPart, batches_in, read_part, read_rows
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import StoreVersion
-from semistream.warehouse.delta import DeltaSink, query_of
-from semistream.warehouse.schemas import stored_type
+from semistream.warehouse.delta import DeltaSink, open_table, query_of
+from semistream.warehouse.schemas import stored_schema
 
 Progress = Callable[[str, int, int | None], None]
-Transform = Callable[[pa.Table], pa.Table]
 _KEPT_BATCHES = 2  # what a running stream needs to know its rate
 
 
@@ -65,7 +63,7 @@ def reconcile(
     checkpoint: str | os.PathLike[str] | None = None,
     memory: int | str = "256MB",
     latest: bool = False,
-    transform: Transform | None = None,
+    transform: Callable[[pa.Table], pa.Table] | None = None,
     remove: bool = False,
     progress: Progress | None = None,
 ) -> Reconciled:
@@ -98,7 +96,11 @@ def reconcile(
                 )
             sink = sinks.setdefault(query, DeltaSink(target, f"shed-{query}"))
             before = sink.written
-            load = _Load(some, master, memory, target, transform, latest=latest)
+
+            def load(some: list[ShedPart] = some) -> pa.Table:
+                joined = _joined(some, _store(some[0], master, latest=latest), memory)
+                return _fitted(joined if transform is None else transform(joined), target)
+
             sink.load(load, batch, query, gaps=True)
             rows += sum(part.rows for part in some) * (sink.written - before)
         if progress is not None:
@@ -112,11 +114,9 @@ def reconcile(
 
 def _waiting(parts: dict[int, list[ShedPart]], checkpoint: Path | None) -> list[int]:
     """The newest batch of a Spark query, unless Spark has committed it: a task of it may still be at work."""
-    if not parts:
-        return []
-    newest = max(parts)
-    about = next(iter(parts[newest]), None)
-    if about is not None and about.source == "join":
+    newest = max(parts, default=-1)
+    about = next(iter(parts.get(newest, [])), None)
+    if newest < 0 or (about is not None and about.source == "join"):
         return []
     if checkpoint is None:
         return [newest]
@@ -126,67 +126,49 @@ def _waiting(parts: dict[int, list[ShedPart]], checkpoint: Path | None) -> list[
     return [] if (checkpoint / "commits" / str(newest)).exists() else [newest]
 
 
-@dataclass(frozen=True)
-class _Load:
-    """Reads and joins the rows of one batch when the sink asks for them."""
+def _store(about: ShedPart, master: Path | None, *, latest: bool) -> MasterStore:
+    """The master as the batch read it, or its newest version."""
+    place = about.store if master is None else master
+    if latest:
+        return open_store(place)
+    try:
+        store = MasterStore.open(place, about.master_version)
+        if about.digest is not None:
+            StoreVersion(about.store_id, about.master_version, about.digest).check(store.manifest, store.path)
+        return open_store(store)
+    except (StoreNotFoundError, OtherVersionError) as error:
+        raise type(error)(
+            f"batch {about.batch} was shed with version {about.master_version} of the master: {error}. Restore it, "
+            "name where it is with --master, or use --latest to join with the newest version"
+        ) from error
 
-    parts: list[ShedPart]
-    master: str | os.PathLike[str] | None
-    memory: int | str
-    table: Path
-    transform: Transform | None
-    latest: bool
 
-    def __call__(self) -> pa.Table:
-        about = self.parts[0]
-        store = self._store(about)
-        schema = next(read_rows(about.path)).schema
-        plan = bind(about.spec, schema, store, ignore_case=about.ignore_case)
-        memory_bytes = parse_bytes(self.memory, whole=store.bytes)
-        read = plan.reads(store)
-        join = choose_algorithm("auto", read, plan, memory_bytes).join(read, plan, Budget(memory_bytes))
-        joined = pa.Table.from_batches(join.join(self._rows(schema)), plan.output)
-        join.check()
-        if about.on_miss == "fail" and join.stats.unmatched:
-            raise UnmatchedRowError(
-                f"on_miss='fail': {join.stats.unmatched:,} of {join.stats.rows_in:,} shed rows of batch {about.batch} "
-                f"have no match in {store.path} (version {store.version}), for example "
-                f"{', '.join(map(repr, join.unmatched_sample))}; add them to the master and use --latest"
-            )
-        if about.weight is not None:
-            zeros = pa.repeat(pa.scalar(0.0), joined.num_rows)
-            joined = joined.add_column(len(schema), about.weight, zeros)
-        if self.transform is not None:
-            joined = self.transform(joined)
-        return _fitted(joined, self.table)
-
-    def _store(self, about: ShedPart) -> MasterStore:
-        place = about.store if self.master is None else self.master
-        if self.latest:
-            return open_store(place)
-        try:
-            store = MasterStore.open(place, about.master_version)
-            if about.digest is not None:
-                StoreVersion(about.store_id, about.master_version, about.digest).check(store.manifest, store.path)
-            return open_store(store)
-        except (StoreNotFoundError, OtherVersionError) as error:
-            raise type(error)(
-                f"batch {about.batch} was shed with version {about.master_version} of the master: {error}. Restore it, "
-                "name where it is with --master, or use --latest to join with the newest version"
-            ) from error
-
-    def _rows(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for part in self.parts:
-            for batch in read_rows(part.path):
-                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+def _joined(parts: list[ShedPart], store: MasterStore, memory: int | str) -> pa.Table:
+    """The rows of one batch, as the stream's own were joined."""
+    about = parts[0]
+    schema = next(read_rows(about.path)).schema
+    plan = bind(about.spec, schema, store, ignore_case=about.ignore_case)
+    memory_bytes = parse_bytes(memory, whole=store.bytes)
+    read = plan.reads(store)
+    join = choose_algorithm("auto", read, plan, memory_bytes).join(read, plan, Budget(memory_bytes))
+    rows = (batch.cast(schema) for part in parts for batch in read_rows(part.path))
+    joined = pa.Table.from_batches(join.join(rows), plan.output)
+    join.check()
+    if about.on_miss == "fail" and join.stats.unmatched:
+        raise UnmatchedRowError(
+            f"on_miss='fail': {join.stats.unmatched:,} of {join.stats.rows_in:,} shed rows of batch {about.batch} "
+            f"have no match in {store.path} (version {store.version}), for example "
+            f"{', '.join(map(repr, join.unmatched_sample))}; add them to the master and use --latest"
+        )
+    if about.weight is not None:
+        joined = joined.add_column(len(schema), about.weight, pa.repeat(pa.scalar(0.0), joined.num_rows))
+    return joined
 
 
 def _fitted(joined: pa.Table, path: Path) -> pa.Table:
     """The columns that the table has, in its order, in the types that Delta keeps."""
-    from deltalake import DeltaTable
-
-    if DeltaTable.is_deltatable(str(path)):
-        names = [field.name for field in DeltaTable(path).schema().fields]
+    if (table := open_table(path)) is not None:
+        names = [field.name for field in table.schema().fields]
         missing = [name for name in names if name not in joined.column_names]
         if missing:
             raise SchemaError(
@@ -195,5 +177,4 @@ def _fitted(joined: pa.Table, path: Path) -> pa.Table:
                 "what is done to the stream's rows after enrich"
             )
         joined = joined.select(names)
-    columns = [pc.cast(joined.column(field.name), stored_type(field.type)) for field in joined.schema]
-    return pa.table(columns, names=joined.column_names)
+    return joined.cast(stored_schema(joined.schema))

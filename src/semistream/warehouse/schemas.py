@@ -21,7 +21,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Columns as a table keeps them: nullable, since the first batch does not show whether later ones have NULLs."""
+    """Columns as a table keeps them: nullable, since later batches may have NULLs."""
     return pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
 
 

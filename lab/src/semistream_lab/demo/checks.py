@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from semistream.warehouse.delta_log import rows_of
+from semistream.warehouse.delta import rows_of
 from semistream_lab.demo.query import Outcome
 from semistream_lab.demo.shop import COLUMNS
 
