@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from semistream.budget import Budget, parse_bytes
 from semistream.errors import StateError
 from semistream.lookup.run import make_join
-from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
+from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.staging import ParquetDraft
 from semistream.stores import MasterStore
 from semistream.warehouse.contract import StagedFile
