@@ -42,7 +42,7 @@ class _EndedError(Exception):
     """Raised in a batch that has not begun when the pipeline ends: Spark gives it again at the next start."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A pipeline at work."""
 
