@@ -19,7 +19,7 @@ from semistream.joins import JOINS
 from semistream.pipeline import file as pipeline_file
 from semistream.pipeline.decision import CAME, WENT
 from semistream.pipeline.steps import STEPS
-from semistream.pipeline.steps.spec import ON_MISS
+from semistream.pipeline.steps.lookup import ON_MISS
 from semistream.spark.operator import CACHE_SHARE
 from semistream.warehouse import WAREHOUSES
 

@@ -14,10 +14,9 @@ import numpy as np
 from semistream import MasterStore
 from semistream.pipeline import batch, held, ledger
 from semistream.pipeline.batch import Batches
-from semistream.pipeline.decision import Decision
+from semistream.pipeline.decision import Decision, Masters, find_newest
 from semistream.pipeline.layout import Layout
 from semistream.pipeline.ledger import Ledger
-from semistream.pipeline.masters import Masters, find_newest
 from semistream.warehouse import delta_tables
 from semistream.warehouse import marks as _marks
 from semistream.warehouse.delta import open_table
@@ -61,7 +60,7 @@ def no_ledger_check(patch: Patch) -> None:
     """A batch that comes again is computed and written again."""
 
     def decide(self: Ledger, kind: str, number: int, decision: Decision) -> None:
-        self._path(kind, number).unlink(missing_ok=True)
+        self.path(kind, number).unlink(missing_ok=True)
         keep(self, kind, number, decision)
 
     def run(self: Batches, frame: DataFrame, job: batch.BatchId, *, again: str = "", share: float = 1.0) -> Decision:
@@ -110,7 +109,7 @@ def held_after_the_commit(patch: Patch) -> None:
     def later(self: Batches, decision: Decision) -> bool:
         new = carry_out(self, decision)
         kind = "side" if ".side" in decision.writes.app else "batches"
-        self.ledger._path(kind, decision.writes.batch).unlink()
+        self.ledger.path(kind, decision.writes.batch).unlink()
         decide(self.ledger, kind, decision.writes.batch, decision)
         return new
 

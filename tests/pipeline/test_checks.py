@@ -12,7 +12,7 @@ from semistream.dimensions.dimension import Dimension
 from semistream.errors import StepError
 from semistream.pipeline import Step, assign_keys, compute, deduplicate, keep, lookup, select
 from semistream.pipeline.steps import check_steps
-from semistream.pipeline.steps.spec import OnMiss
+from semistream.pipeline.steps.lookup import OnMiss
 
 SALES = pa.schema({"sale": pa.int64(), "product": pa.string()})
 

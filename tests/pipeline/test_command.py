@@ -17,8 +17,7 @@ from semistream.errors import SemistreamError
 from semistream.pipeline import Pipeline, compute, lookup, source
 from semistream.pipeline.file import load
 from semistream.pipeline.ledger import Ledger
-from semistream.pipeline.status import at_work, status_of
-from semistream.pipeline.stopping import reason, stopped
+from semistream.pipeline.status import at_work, reason, status_of, stopped
 from semistream.warehouse import SinkError
 from semistream.warehouse.contract import BatchWrites
 from semistream.warehouse.delta_tables import DeltaWarehouse

@@ -11,8 +11,8 @@ import pytest
 from semistream.budget import Budget
 from semistream.dimensions.dimension import Dimension
 from semistream.pipeline import assign_keys
-from semistream.pipeline import columns as names
-from semistream.pipeline.dimensions import Mirrored, mirror, resolve
+from semistream.pipeline import routes as names
+from semistream.pipeline.dimensions import mirror, resolve
 from semistream.pipeline.layout import Layout, Schemas
 from semistream.warehouse import DeltaWarehouse, StagedFile
 from semistream.warehouse.contract import Limits
@@ -41,7 +41,7 @@ def layout(customers: Path) -> Layout:
         max_bad_rate=0.01,
         tasks=2,
         driver_memory=16_000_000,
-        dimensions=(Mirrored("customers", customers),),
+        dimensions={"customers": customers},
         relief=None,
         limits=Limits(),
     )
@@ -83,7 +83,7 @@ def test_members_are_made_once(customers: Path, tmp_path: Path) -> None:
     assert Dimension.open(customers).next_key == 3
     warehouse = DeltaWarehouse(tmp_path / "warehouse")
     for _ in range(2):
-        mirror(warehouse, made.dimensions[0], versions["customers"])
+        mirror(warehouse, "customers", customers, versions["customers"])
         members = {row["customer"]: row["customer_sk"] for row in warehouse.read("customers").to_pylist()}
         assert {name: key for name, key in members.items() if key > 0} == {"a": 1, "b": 2}
 

@@ -18,9 +18,9 @@ from semistream import MasterStore
 from semistream.budget import Budget
 from semistream.errors import StateError
 from semistream.pipeline import held
-from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
+from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.steps.lookup import Lookup, lookup
 from semistream.warehouse import StagedFile
 

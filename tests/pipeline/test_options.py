@@ -16,7 +16,8 @@ from semistream.errors import ArgumentError
 from semistream.lookup.spec import LookupSpec
 from semistream.pipeline import assign_keys, load, lookup
 from semistream.pipeline.steps import STEPS
-from semistream.pipeline.steps.spec import AssignKeysSpec, PipelineLookupSpec
+from semistream.pipeline.steps.assign_keys import AssignKeysSpec
+from semistream.pipeline.steps.lookup import PipelineLookupSpec
 from semistream.spark.spec import EnrichSpec
 
 # Options of a lookup that a pipeline decides itself, for reasons that stand beside them in `StepSpec`.

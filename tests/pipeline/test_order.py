@@ -21,8 +21,7 @@ from semistream.pipeline import compute, keep, lookup
 from semistream.pipeline import memory as module
 from semistream.pipeline.memory import Allotment, Claim, arrange, divide
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.steps.lookup import Lookup
-from semistream.pipeline.steps.spec import OnMiss
+from semistream.pipeline.steps.lookup import Lookup, OnMiss
 
 MB = 1 << 20
 UNITS = module._UNITS

@@ -14,8 +14,8 @@ import pytest
 from semistream import MasterStore, Shed
 from semistream.errors import ArgumentError, SchemaError
 from semistream.pipeline import Decision, Pipeline, compute, load, lookup, source
-from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.relief import Relief, share_of
+from semistream.pipeline.routes import TOO_MANY
 from semistream.pipeline.status import status_of
 from semistream.warehouse.contract import BatchWrites, Warehouse
 from semistream.warehouse.delta_tables import DeltaWarehouse

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semistream.pipeline.columns import FACT, KEYS, UNRESOLVED
+from semistream.pipeline.routes import FACT, KEYS, UNRESOLVED
 from semistream.pipeline.staging import Route, Stage, Staged, plain
 
 ROUTES = (FACT, "unmatched", "held:products", "quarantine", "duplicate", "filtered", "dropped")

@@ -21,14 +21,12 @@ from semistream.budget import Budget
 from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
-from semistream.pipeline import columns as names
-from semistream.pipeline.decision import CAME, COUNTS, WENT, Decision, Read
+from semistream.pipeline import routes as names
+from semistream.pipeline.decision import CAME, COUNTS, WAITED, WENT, Decision, Masters, Read, find_newest
 from semistream.pipeline.dimensions import check_mirror, mirror, resolve
 from semistream.pipeline.held import Held, Released, new_held_file, read_granted
 from semistream.pipeline.layout import Layout, Schemas
-from semistream.pipeline.ledger import BATCHES, Ledger
-from semistream.pipeline.masters import Masters, find_newest
-from semistream.pipeline.routes import choose_columns, make_stage
+from semistream.pipeline.ledger import BATCHES, PINS, Ledger
 from semistream.pipeline.staging import SUMMARY, Staged, plain
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import Manifest
@@ -97,8 +95,12 @@ class Batches:
                 )
         else:
             self.carry_out(decision)
-        shutil.rmtree(self.ledger.root / "staging" / batch.label, ignore_errors=True)
+        shutil.rmtree(self._staging(batch), ignore_errors=True)
         return decision
+
+    def _staging(self, batch: BatchId) -> Path:
+        """A directory for files of a batch that is not decided."""
+        return self.ledger.root / "staging" / batch.label
 
     def held(self, last: Decision | None) -> Held:
         """The rows that wait, as the last decision left them."""
@@ -118,7 +120,8 @@ class Batches:
         pinned = self.ledger.pin(batch.kind, batch.number, find_newest(layout.lookups, self.seen))
         reach("after_pin")
         before = self.ledger.newest()
-        staging = self.ledger.staging(batch.label)
+        staging = self._staging(batch)
+        staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         masters = self._open(pinned, batch)
         released = self.held(before).release(masters.stores, before.read if before else {}, started, staging)
         seeds = (uuid.UUID(batch.query).int, batch.number)
@@ -158,7 +161,7 @@ class Batches:
             totals=_totals(before, counts),
             held=tuple(segments),
             seen=seen,
-            dimensions={one.table: Manifest.load(one.store).version for one in layout.dimensions} | dimensions,
+            dimensions={table: Manifest.load(store).version for table, store in layout.dimensions.items()} | dimensions,
             seconds=time.monotonic() - began,  # the clock may be set back meanwhile
             started_at=started,
             decided_at=self.clock(),
@@ -169,11 +172,11 @@ class Batches:
 
     def _check_possible(self, decision: Decision) -> None:
         """Refuse a decision that could not be carried out, while nothing depends on it."""
-        for one in self.layout.dimensions:
-            newest = Read.of(Manifest.load(one.store))
-            if self._mirrored.get(one.table) != newest:
-                check_mirror(self.warehouse, one)
-                self._mirrored[one.table] = newest
+        for table, store in self.layout.dimensions.items():
+            newest = Read.of(Manifest.load(store))
+            if self._mirrored.get(table) != newest:
+                check_mirror(self.warehouse, table, store)
+                self._mirrored[table] = newest
         self.warehouse.ready(decision.writes)
 
     def _open(self, pinned: dict[str, Read], batch: BatchId) -> Masters:
@@ -184,7 +187,7 @@ class Batches:
                 raise StateError(
                     f"batch {batch.number} was begun with version {wanted.number} of {one.store}, which has been "
                     "removed and built again since: the batch cannot give the same rows. Restore the store, or delete "
-                    f"{self.ledger.pin_path(batch.number)} to begin the batch again with the new one"
+                    f"{self.ledger.path(PINS, batch.number)} to begin the batch again with the new one"
                 )
             if one.name not in self._stores or Read.of(self._stores[one.name]) != wanted:
                 self._stores.pop(one.name, None)  # first, so that both are never in memory
@@ -208,10 +211,11 @@ class Batches:
         if released.files:
             again = frame.sparkSession.read.parquet(*released.files)
             frame = frame.unionByName(again, allowMissingColumns=True)
-        staging = self.ledger.staging(batch.label)
         frame = self.layout.apply_steps(frame, masters, self.schemas.taken.values())
-        stage = make_stage(self.layout, self.schemas, self.warehouse, batch, str(staging), started, many=masters.many)
-        frame = choose_columns(frame, stage, self.layout)
+        stage = self.layout.make_stage(
+            self.schemas, self.warehouse, batch, str(self._staging(batch)), started, many=masters.many
+        )
+        frame = self.layout.choose_columns(frame, stage)
         lines = frame.mapInArrow(stage.function(frame.columns), SUMMARY).collect()
         try:
             rows = int(seen.get["rows"])
@@ -245,7 +249,7 @@ class Batches:
                 )
 
     def _writes(self, staged: Staged, again: str) -> tuple[Write, ...]:
-        emptied = {"retried": names.UNMATCHED, "reconciled": names.SHED}.get(again)
+        emptied = WAITED.get(again)
         return tuple(
             Write(
                 self.layout.table_of(route),
@@ -266,10 +270,9 @@ class Batches:
 
     def carry_out(self, decision: Decision) -> bool:
         """Make a decision visible everywhere; False when the tables had it. Carrying it out again changes nothing."""
-        for one in self.layout.dimensions:
-            version = decision.dimensions.get(one.table)
-            if version is not None:
-                mirror(self.warehouse, one, version)
+        for table, store in self.layout.dimensions.items():
+            if (version := decision.dimensions.get(table)) is not None:
+                mirror(self.warehouse, table, store, version)
         reach("after_dimensions")
         new = self.warehouse.commit(decision.writes)
         reach("after_commit")
@@ -319,6 +322,6 @@ def _counts(came: dict[str, int], staged: Staged) -> dict[str, int]:
 def _totals(before: Decision | None, counts: dict[str, int]) -> dict[str, int]:
     totals = {name: counts[name] + (before.totals.get(name, 0) if before else 0) for name in COUNTS}
     # A row that waits is held once, however often it is looked at, and is not held any more when it goes on.
-    for waits, again in (("held", "released"), ("unmatched", "retried"), ("shed", "reconciled")):
+    for again, waits in WAITED.items():
         totals[waits] -= counts[again]
     return totals

@@ -1,19 +1,27 @@
-"""What is decided on a batch: all that it does and what it read. The ledger keeps it, `batch` carries it out."""
+"""What a batch reads and what is decided on it. The ledger keeps both; `batch` carries the decision out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from semistream.pipeline.routes import HELD, SHED, UNMATCHED
 from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import BatchWrites
 
+if TYPE_CHECKING:
+    from semistream.changes.duplicates import SeenKeys
+    from semistream.pipeline.steps.lookup import Lookup
+
+SEEN = "_seen"  # the name of the keys that were loaded, among the masters
 # Rows that come, anew or again, and where they went: the sums of both are the same for every batch.
 CAME = ("rows_in", "released", "retried", "reconciled")
 WENT = ("enriched", "unmatched", "held", "shed", "quarantined", "duplicates", "filtered")
 COUNTS = (*CAME, *WENT)
+WAITED = {"released": HELD, "retried": UNMATCHED, "reconciled": SHED}  # how rows that come again had left
 
 
 class Read(NamedTuple):
@@ -26,6 +34,21 @@ class Read(NamedTuple):
     def of(store: Manifest | MasterStore) -> Read:
         manifest = store if isinstance(store, Manifest) else store.manifest
         return Read(manifest.store_id, manifest.version)
+
+
+def find_newest(lookups: Iterable[Lookup], seen: SeenKeys | None) -> dict[str, Read]:
+    found = {one.name: Read.of(Manifest.load(one.store)) for one in lookups}
+    return found | ({SEEN: Read.of(seen.store.latest())} if seen is not None else {})
+
+
+@dataclass(frozen=True)
+class Masters:
+    """Masters as one batch reads them: each at a version, which a replay reads again."""
+
+    versions: dict[str, int]
+    seen: Path | None  # the store of the keys that were loaded
+    stores: dict[str, MasterStore]  # those that the driver has opened, at these versions
+    many: bool  # may a lookup give several rows for one, in these versions?
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from semistream.budget import Budget
 from semistream.dimensions.dimension import Dimension
 from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
-from semistream.pipeline import columns as names
+from semistream.pipeline import routes as names
 from semistream.pipeline.held import COPIES, read_granted
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from semistream.pipeline.layout import Layout, Schemas
 
 _NEW = "_ss_new"
-
-
-@dataclass(frozen=True)
-class Mirrored:
-    """A dimension whose table in the warehouse follows its store."""
-
-    table: str
-    store: Path
 
 
 def resolve(
@@ -58,7 +50,9 @@ def resolve(
         )
         members.make(paths, budget)
         made.append(members)
-        versions |= {one.table: dimension.store.version for one in layout.dimensions if one.store == step.store}
+        versions |= {
+            table: dimension.store.version for table, store in layout.dimensions.items() if store == step.store
+        }
     facts = schemas.tables[names.FACT]
     finished = []
     for table in read_granted(paths, budget):
@@ -118,29 +112,29 @@ class _Members:
         return joined.select(table.column_names)
 
 
-def check_mirror(warehouse: Warehouse, one: Mirrored) -> None:
+def check_mirror(warehouse: Warehouse, table: str, store: Path) -> None:
     """Refuse a dimension whose table cannot follow it; a table that is missing is made."""
-    dimension = Dimension.open(one.store)
-    warehouse.prepare(one.table, pa.schema([item for item in dimension.store.schema if item.name != OBSERVED]))
-    mirrored, store = warehouse.mirrored_store(one.table), dimension.store.manifest.store_id
-    if mirrored is not None and store and mirrored != store_number(store):
+    dimension = Dimension.open(store)
+    warehouse.prepare(table, pa.schema([item for item in dimension.store.schema if item.name != OBSERVED]))
+    mirrored, there = warehouse.mirrored_store(table), dimension.store.manifest.store_id
+    if mirrored is not None and there and mirrored != store_number(there):
         raise StateError(
-            f"table {one.table!r} of {warehouse.describe()} follows another dimension than the one that is now at "
-            f"{one.store}: it was removed and built again, and its surrogate keys are not those that were loaded. "
+            f"table {table!r} of {warehouse.describe()} follows another dimension than the one that is now at "
+            f"{store}: it was removed and built again, and its surrogate keys are not those that were loaded. "
             "Restore the dimension, or load into an empty warehouse with a new state"
         )
 
 
-def mirror(warehouse: Warehouse, one: Mirrored, version: int) -> None:
+def mirror(warehouse: Warehouse, table: str, store: Path, version: int) -> None:
     """Bring the warehouse's table to a version of the dimension, or a later one: only members that changed are written.
 
     A row of a dimension is never taken away, and its surrogate key is its identity.
     """
-    done = warehouse.mirrored(one.table)
+    done = warehouse.mirrored(table)
     if done >= version:
         return
-    dimension = Dimension.open(one.store)
+    dimension = Dimension.open(store)
     rows, _ = dimension.rows(None if done < 0 else done)
     warehouse.mirror(
-        one.table, [dimension.shape.surrogate], rows, dimension.store.version, store=dimension.store.manifest.store_id
+        table, [dimension.shape.surrogate], rows, dimension.store.version, store=dimension.store.manifest.store_id
     )

@@ -53,12 +53,28 @@ def columns_of(expression: str) -> list[str]:
     >>> columns_of("quantity * price")
     ['quantity', 'price']
     """
-    functions = _functions(expression)
-    for name in functions:
-        for names, reason in _REFUSED:
-            if name in names:
-                raise ArgumentError(f"{expression!r}: {name} {reason}")
-    sql, tree = _sqlglot().expressions, _parsed(expression)
+    sqlglot = _sqlglot()
+    sql = sqlglot.expressions
+    try:
+        tokens = itertools.pairwise(sqlglot.tokenize(expression, read="spark"))
+        functions = [one.text.lower() for one, after in tokens if after.text == "(" and one.token_type.name != "STRING"]
+        for name in functions:
+            for names, reason in _REFUSED:
+                if name in names:
+                    raise ArgumentError(f"{expression!r}: {name} {reason}")
+        trees = sqlglot.parse(expression, dialect="spark")
+    except (sqlglot.errors.SqlglotError, LookupError, TypeError, AttributeError) as error:
+        # The parser speaks of its own classes; where it stopped is what helps.
+        if not isinstance(error, sqlglot.errors.SqlglotError):
+            where = "a function has too few arguments"
+        elif found := getattr(error, "errors", None):
+            where = f"it cannot be understood near {found[0]['highlight']!r}"
+        else:
+            where = "a quote is not closed"
+        raise ArgumentError(f"{expression!r} is no expression in Spark SQL: {where}") from error
+    if len(trees) != 1 or not isinstance(trees[0], sql.Condition | sql.Query):
+        raise ArgumentError(f"{expression!r} is no expression in Spark SQL: it is a statement, or several")
+    tree = trees[0]
     for kinds, reason in (
         ((sql.Query, sql.Subquery), "a query needs other rows, and an expression sees one; use a lookup"),
         ((sql.Window, sql.AggFunc), "a window or an aggregate needs other rows, and an expression sees one"),
@@ -75,37 +91,6 @@ def columns_of(expression: str) -> list[str]:
     lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
     used = (one.parts[0].name for one in tree.find_all(sql.Column))
     return list(dict.fromkeys(name for name in used if name not in lambdas))
-
-
-def _parsed(expression: str) -> Any:
-    sqlglot = _sqlglot()
-    try:
-        trees = sqlglot.parse(expression, dialect="spark")
-    except (sqlglot.errors.SqlglotError, LookupError, TypeError, AttributeError) as error:
-        raise _no_expression(expression, error) from error
-    if len(trees) != 1 or not isinstance(trees[0], sqlglot.expressions.Condition | sqlglot.expressions.Query):
-        raise ArgumentError(f"{expression!r} is no expression in Spark SQL: it is a statement, or several")
-    return trees[0]
-
-
-def _functions(expression: str) -> list[str]:
-    try:
-        tokens = _sqlglot().tokenize(expression, read="spark")
-    except _sqlglot().errors.SqlglotError as error:
-        raise _no_expression(expression, error) from error
-    pairs = itertools.pairwise(tokens)
-    return [one.text.lower() for one, after in pairs if after.text == "(" and one.token_type.name != "STRING"]
-
-
-def _no_expression(expression: str, error: Exception) -> ArgumentError:
-    """The parser speaks of its own classes; where it stopped is what helps."""
-    if not isinstance(error, _sqlglot().errors.SqlglotError):
-        where = "a function has too few arguments"
-    elif found := getattr(error, "errors", None):
-        where = f"it cannot be understood near {found[0]['highlight']!r}"
-    else:
-        where = "a quote is not closed"
-    return ArgumentError(f"{expression!r} is no expression in Spark SQL: {where}")
 
 
 @cache

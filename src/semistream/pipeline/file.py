@@ -1,29 +1,12 @@
 """A pipeline from a TOML file. What is wrong is named with its line and the choices, all before Spark starts.
 
-    name = "sales"
     state = "state/sales"
-    memory = "512MB"
-
-    [source]
-    format = "json"
-    path = "incoming"
-    schema = { sale_id = "bigint", product = "string", quantity = "int", sold_at = "timestamp" }
-
-    [[step]]
-    deduplicate = ["sale_id"]
+    source = { format = "parquet", path = "incoming" }
+    sink = { delta = "warehouse", table = "sales" }
 
     [[step]]
     lookup = "stores/products"
     on = { product = "id" }
-    columns = ["price"]
-    on_miss = "hold"
-
-    [[step]]
-    compute = { revenue = "quantity * price" }
-
-    [sink]
-    delta = "warehouse"
-    table = "sales"
 
 Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from the environment: passwords stay there.
 """
@@ -34,7 +17,6 @@ import os
 import re
 import tomllib
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +38,12 @@ _KEY = re.compile(rf"\s*{_DOTTED}\s*=")
 _PART = re.compile(r"\"([^\"]+)\"|'([^']+)'|([\w-]+)")
 
 
-@dataclass(frozen=True)
 class _Lines:
     """Where each setting stands: (table, number of the table, key) → line."""
 
-    path: Path
-    found: dict[tuple[str, int, str], int]
-
-    @staticmethod
-    def of(path: Path, text: str) -> _Lines:
-        found: dict[tuple[str, int, str], int] = {}
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.found: dict[tuple[str, int, str], int] = {}
         counts: dict[str, int] = {}
         header: list[str] = []
         for line, content in enumerate(text.splitlines(), 1):
@@ -79,11 +57,10 @@ class _Lines:
             else:
                 continue
             table, *words = header + keys
-            found.setdefault(("", 0, table), line)
+            self.found.setdefault(("", 0, table), line)
             if header or len(keys) > 1:
                 for word in ("", *words):
-                    found.setdefault((table, counts.get(table, 0), word), line)
-        return _Lines(path, found)
+                    self.found.setdefault((table, counts.get(table, 0), word), line)
 
     def error(self, table: str, number: int, key: str, message: str) -> PipelineFileError:
         places = ((table, number, key), (table, number, ""), ("", 0, table))
@@ -106,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
         raise PipelineFileError(f"there is no file {place}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PipelineFileError(f"{place}: {error}") from error
-    lines = _Lines.of(place, text)
+    lines = _Lines(place, text)
     _known(body, _TOP, lines, "", 0, "the file")
     for word in ("source", "sink", "state"):
         if word not in body:

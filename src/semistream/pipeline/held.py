@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from semistream.budget import Budget, parse_bytes
 from semistream.errors import StateError
 from semistream.lookup.run import make_join
-from semistream.pipeline.columns import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.decision import HeldFile, Read
+from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.staging import ParquetDraft
 from semistream.stores import MasterStore
 from semistream.warehouse.contract import StagedFile
@@ -37,7 +37,6 @@ _ROW = "_held_row"
 _ROWS = 1024  # that are read from a file at once, at most: in memory they may be more than on the disk
 PIECES = 16  # a piece of rows takes such a part of the memory
 COPIES = 4  # of a piece that are made while it is used
-Flags = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 
 
@@ -160,7 +159,7 @@ class _Arrived:
         if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
             self._changed = None  # too many to keep: every row is looked up
 
-    def among(self, table: pa.Table) -> Flags:
+    def among(self, table: pa.Table) -> npt.NDArray[np.bool_]:
         lookup, store = self._lookup, self._store
         names = [held_key(part) for part in range(len(lookup.keys))]
         found = np.zeros(table.num_rows, np.bool_)

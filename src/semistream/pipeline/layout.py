@@ -1,27 +1,33 @@
-"""A pipeline as it runs: steps in their order with their memory, and the schemas of all tables."""
+"""A pipeline as it runs: steps in their order with their memory, the files of each route, the schemas of all tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from semistream.errors import SchemaError
-from semistream.pipeline import columns as names
-from semistream.pipeline.dimensions import Mirrored
-from semistream.pipeline.masters import Masters
+from semistream.pipeline import routes as names
+from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.relief import Relief
-from semistream.pipeline.routes import beyond, leave, leave_by, mark_bad
+from semistream.pipeline.routes import BROKEN, FACT, QUARANTINE, REASON, ROUTE, beyond, leave, leave_by, mark_bad
+from semistream.pipeline.staging import Route, Stage
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.steps.lookup import Lookup, PlacedLookup, look_up
-from semistream.spark.frames import quoted
-from semistream.warehouse.contract import Limits
+from semistream.pipeline.steps.lookup import GIVEN_UP, Lookup
+from semistream.spark.frames import quoted, spark_arrow
+from semistream.spark.lookups import CrossingLookup, look_up_all
+from semistream.spark.prepare import FrameFacts, prepare
+from semistream.spark.spec import EnrichSpec
+from semistream.warehouse.contract import Limits, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from semistream.pipeline.batch import BatchId
 
 _TIME = pa.timestamp("us", tz="UTC")
 _BAD = [*((name, pa.string()) for name in ("record", "source", "reason")), ("batch", pa.int64()), ("time", _TIME)]
@@ -40,7 +46,7 @@ class Layout:
     max_bad_rate: float
     tasks: int
     driver_memory: int  # bytes, for what the driver reads: rows that wait, keys, rows whose members are made
-    dimensions: tuple[Mirrored, ...]
+    dimensions: dict[str, Path]  # tables of the warehouse, and the stores that they follow
     relief: Relief | None
     limits: Limits  # of what the warehouse's columns keep
 
@@ -60,7 +66,7 @@ class Layout:
 
     def table_of(self, route: str) -> str:
         """The warehouse's table for the rows of a route: that of facts, or one beside it that the route names."""
-        return self.table if route == names.FACT else f"{self.table}_{route}"
+        return self.table if route == FACT else f"{self.table}_{route}"
 
     @property
     def weight(self) -> str | None:
@@ -99,18 +105,128 @@ class Layout:
         frame = mark_bad(frame, self.original, self.required, unfit)
         if names.TOO_MANY in frame.columns:
             frame = leave(frame, names.TOO_MANY, names.SHED)
-        side_by_side: list[PlacedLookup] = []
+        side_by_side: list[tuple[int, Lookup]] = []
         for number, step in enumerate(self.steps):
-            for one in step.lookups:
-                store, memory = masters.stores.get(one.name, one.store), self.memory[one.name].memory_bytes
-                side_by_side.append(PlacedLookup(one, number, store, masters.versions[one.name], memory))
+            side_by_side += [(number, one) for one in step.lookups]
             if not step.lookups:
-                frame = look_up(frame, side_by_side, self.tasks)
+                frame = self.look_up(frame, side_by_side, masters)
                 side_by_side = []
                 frame = step.apply(frame, self, masters)
-        frame = look_up(frame, side_by_side, self.tasks)
+        frame = self.look_up(frame, side_by_side, masters)
         unfit = beyond(frame.schema, kept - set(self.original), self.limits)
-        return leave_by(frame, [(when, names.QUARANTINE, why) for when, why in unfit])
+        return leave_by(frame, [(when, QUARANTINE, why) for when, why in unfit])
+
+    def look_up(self, frame: DataFrame, lookups: Sequence[tuple[int, Lookup]], masters: Masters) -> DataFrame:
+        """Lookups that stand side by side, with their places among the steps, done together.
+
+        They add the masters' columns, their statuses, and the routes of rows without a match.
+        """
+        from pyspark.sql import functions as F
+
+        if not lookups:
+            return frame
+        about = FrameFacts.of(frame)
+        kinds = {item.name: item.type for item in about.schema}
+        asked: list[CrossingLookup] = []
+        beside: dict[str, str] = {}
+        for number, step in lookups:
+            columns = dict(zip(names.asked_columns(number, len(step.keys)), step.keys, strict=True))
+            on = dict(zip(columns, step.keys.values(), strict=True))
+            if step.as_of is not None:
+                columns[names.time_column(number)] = step.as_of
+            foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
+            if foreign:
+                raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
+            stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
+            prepared = prepare(
+                replace(about, schema=stream, foreign={}),
+                masters.stores.get(step.name, step.store),
+                step.copy_to(
+                    EnrichSpec,
+                    on=on,
+                    as_of=None if step.as_of is None else names.time_column(number),
+                    memory=self.memory[step.name].memory_bytes,
+                    master_version=masters.versions[step.name],
+                    transport="keys",
+                    tasks_per_host=self.tasks,
+                    on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair
+                    min_match_rate=0.0,
+                ),
+            )
+            plan = prepared.plan
+            given = tuple(step.new_name(name) for name in plan.names)
+            there = [name for name in given if name in kinds]
+            if there:
+                raise SchemaError(f"{step.name}: there is a column {there[0]!r} already; give the new one another name")
+            kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(given, plan.names, strict=True)}
+            if step.on_miss in ("hold", "infer"):
+                beside |= columns  # held rows and members that are made need to know what was asked for
+            asked.append(
+                CrossingLookup.of(
+                    prepared,
+                    tuple(columns.values()),
+                    given,
+                    names.status_column(number),
+                    leaves=step.leaves,
+                    unless_given_up=step.on_miss == "hold" and step.then == "null",
+                    refuses_null=step.on_null == "quarantine",
+                )
+            )
+        stays = F.expr(GIVEN_UP) if any(one.unless_given_up for one in asked) else None
+        found = look_up_all(frame, asked, F.col(ROUTE).isNull(), stays, names.carrier_column(lookups[0][0]))
+        if beside:
+            found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
+        return leave_by(found, [one for number, step in lookups for one in step.departures(number)])
+
+    def make_stage(
+        self, schemas: Schemas, warehouse: Warehouse, batch: BatchId, staging: str, started: float, *, many: bool
+    ) -> Stage:
+        """For one batch; files that no table gets go into ``staging``."""
+        now = int(started * 1_000_000)
+        stamped = {"_batch": batch.number, "_time": now}
+        facts = tuple(schemas.taken.values())
+        columns: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+            FACT: (facts, {}),
+            names.UNMATCHED: ((*self.carried, REASON, *stamped), stamped),
+            names.SHED: ((*self.original, *stamped), stamped),
+            QUARANTINE: (
+                (names.RECORD, names.SOURCE, REASON, "batch", "time"),
+                {"batch": batch.number, "time": now, names.SOURCE: None},
+            ),
+        }
+        routes = []
+        for route, schema in schemas.tables.items():
+            taken, constants = columns[route]
+            routes.append(Route(route, taken, schema, str(warehouse.place(self.table_of(route))), constants))
+        unresolved = [(number, one) for number, one in self.numbered if one.on_miss == "infer"]
+        if unresolved:
+            beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
+            beside += [names.status_column(number) for number, _ in unresolved]
+            fields = [*schemas.tables[FACT], *(pa.field(name, schemas.hidden[name]) for name in beside)]
+            routes.append(Route(names.UNRESOLVED, (*facts, *beside), pa.schema(fields), staging))
+        for number, step in enumerate(self.steps):
+            routes += step.routes(number, self, schemas, staging, started)
+        return Stage(
+            prefix=batch.prefix,
+            routes=tuple(routes),
+            statuses={one.name: names.status_column(number) for number, one in self.numbered},
+            unresolved=tuple(one.name for _, one in unresolved),
+            identity=names.IDENTITY if many else None,
+            carriers=tuple(names.carrier_column(number) for number, _ in self.numbered),
+        )
+
+    def choose_columns(self, frame: DataFrame, stage: Stage) -> DataFrame:
+        """Only columns that some route writes cross to Python; what tells of a bad record only where there is one."""
+        record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
+        if BROKEN in frame.columns:
+            record = f"coalesce({BROKEN}, {record})"
+        told = {names.RECORD: names.kept_text(f"substring({record}, 1, {names.MOST_FIELD_BYTES})", self.limits)}
+        if names.SOURCE in frame.columns:
+            told[names.SOURCE] = names.SOURCE
+        wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, REASON)]
+        wanted.append(f"{names.kept_text(REASON, self.limits)} AS {REASON}")
+        bad = f"{ROUTE} = '{QUARANTINE}'"
+        return frame.selectExpr(*wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()])
 
 
 @dataclass(frozen=True)
@@ -150,11 +266,11 @@ def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     facts = stored_schema(pa.schema([pa.field(new, kinds[old]) for new, old in taken.items()]))
     originals = stored_schema(pa.schema([pa.field(name, kinds[name]) for name in layout.original]))
     carried = [*originals, *([pa.field(layout.weight, pa.float64())] if layout.weight is not None else [])]
-    tables = {names.FACT: facts}
+    tables = {FACT: facts}
     if layout.redirects:
         tables[names.UNMATCHED] = pa.schema([*carried, ("_reason", pa.string()), *_WHEN])
     if layout.relief is not None:
         tables[names.SHED] = pa.schema([*originals, *_WHEN])
-    tables[names.QUARANTINE] = pa.schema(_BAD)
+    tables[QUARANTINE] = pa.schema(_BAD)
     hidden = {name: kinds[name] for name in frame.columns if name.startswith(names.PREFIX)}
     return Schemas(tables, taken, hidden | {item.name: item.type for item in carried})

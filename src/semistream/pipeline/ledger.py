@@ -35,6 +35,7 @@ from semistream.warehouse.contract import Warehouse
 from semistream.warehouse.marks import digits_of
 
 BATCHES, SIDE = "batches", "side"  # what is decided on: Spark's batches, and work beside them
+PINS = "pins"
 KEPT = 1000  # decisions and pins; Spark keeps 100 batches of its own log
 
 
@@ -50,24 +51,22 @@ class Ledger:
     def open(self) -> None:
         """Make the directory and take its lock, for as long as this process lives or until `close`."""
         try:
-            for part in ("", "pins", BATCHES, SIDE, "held", "staging"):
+            for part in ("", PINS, BATCHES, SIDE, "held", "staging"):
                 (self.root / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StateError(
                 f"state={str(self.root)!r} cannot be used ({error.strerror}: {error.filename}); give a directory in "
                 "which this user may write"
             ) from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim(self.root)
         except BlockingIOError:
-            os.close(handle)
+            self.close()
             raise StaleWriterError(
                 f"another driver works with {self.root}; stop it first. `semistream status` tells what it does"
             ) from None
-        self._lock = handle
-        try:
-            claim(self.root)
         except BaseException:
             self.close()
             raise
@@ -105,9 +104,8 @@ class Ledger:
     def check_owner(self, query: str, *, replaces: str | None = None) -> None:
         """Refuse a query that is not the owner, unless it may take its place."""
         former = self.owner
-        if former in (None, query) or self.last(BATCHES) is None:
+        if former is None or former == query or self.last(BATCHES) is None:
             return
-        assert former is not None
         if replaces is None or not former.replace("-", "").startswith(digits_of(replaces)):
             raise ForeignCheckpointError(
                 f"{self.root} belongs to query {former}, whose checkpoint is not the one that is there (query "
@@ -133,7 +131,7 @@ class Ledger:
         """
         aside = self.root / "former" / former
         aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for part in (BATCHES, SIDE, "pins"):
+        for part in (BATCHES, SIDE, PINS):
             if (self.root / part).exists() and not (aside / part).exists():
                 (self.root / part).rename(aside / part)
             (self.root / part).mkdir(exist_ok=True, mode=0o700)
@@ -146,7 +144,7 @@ class Ledger:
         """
         if kind != BATCHES:
             return masters
-        path = self.pin_path(number)
+        path = self.path(PINS, number)
         versions = {name: one.number for name, one in masters.items()}
         found = self._first(path, {"versions": versions, "stores": {name: one.store for name, one in masters.items()}})
         missing = sorted(set(versions) - set(found["versions"]))
@@ -163,11 +161,11 @@ class Ledger:
     def unpin(self, kind: str, number: int) -> None:
         """Let a batch of which nothing was written read the newest versions when it is tried again."""
         if kind == BATCHES:
-            self.pin_path(number).unlink(missing_ok=True)
+            self.path(PINS, number).unlink(missing_ok=True)
 
     def check_input(self, number: int, said: str) -> None:
         """Refuse a batch number that stood for other input before; the first to come notes what it stands for."""
-        path = self.root / "pins" / f"input{number:09d}.json"
+        path = self.root / PINS / f"input{number:09d}.json"
         if self._first(path, {"input": said}, "input*.json")["input"] != said:
             raise StateError(
                 f"batch {number} of {self.name!r} reads other input than when it was first begun; was an older copy of "
@@ -177,7 +175,7 @@ class Ledger:
 
     def decide(self, kind: str, number: int, decision: Decision) -> None:
         """Write the decision; another driver that was first makes this one stop."""
-        path = self._path(kind, number)
+        path = self.path(kind, number)
         reach("before_decision")
         mine = json.loads(json.dumps(decision.to_json()))
         if self._first(path, {"decision": mine, "writer": os.getpid()}).get("decision") != mine:
@@ -188,19 +186,17 @@ class Ledger:
         self._decided[kind] = number
         reach("after_decision")
 
-    def withdraw(self, kind: str, number: int) -> Path:
+    def withdraw(self, kind: str, number: int) -> None:
         """Take the last decision of a kind back, as if it had never been made; it is kept aside, for people."""
         aside = self.root / "withdrawn"
         aside.mkdir(exist_ok=True, mode=0o700)
-        path = self._path(kind, number)
+        path = self.path(kind, number)
         times = len(list(aside.glob(f"{kind}-{path.stem}-*.json")))
-        target = aside / f"{kind}-{path.stem}-{times}.json"
-        path.rename(target)
+        path.rename(aside / f"{kind}-{path.stem}-{times}.json")
         for directory in (path.parent, aside):
             sync_directory(directory)
         self.unpin(kind, number)
         self._decided.pop(kind, None)
-        return target
 
     def undo(self, warehouse: Warehouse, checkpoint: Path, batch: int | None) -> Decision:
         """Withdraw the decision that was made last, or say why it must stay: the way out when it cannot be carried out.
@@ -235,7 +231,7 @@ class Ledger:
         return last
 
     def decided(self, kind: str, number: int) -> Decision | None:
-        return self._decision(self._path(kind, number))
+        return self._decision(self.path(kind, number))
 
     def _decision(self, path: Path) -> Decision | None:
         found = self._read(path)
@@ -293,18 +289,9 @@ class Ledger:
                 "wait, are missing. Restore the state directory as a whole, with its checkpoint"
             )
 
-    def staging(self, batch: str) -> Path:
-        """A directory for files of a batch that is not decided."""
-        path = self.root / "staging" / batch
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return path
-
-    def _path(self, kind: str, number: int) -> Path:
-        return self.root / kind / f"{number:09d}.json"
-
-    def pin_path(self, number: int) -> Path:
-        """Where the pin of a batch is; whoever deletes it lets the batch read what is there."""
-        return self.root / "pins" / f"{number:09d}.json"
+    def path(self, part: str, number: int) -> Path:
+        """Where a decision is, or a pin; whoever deletes that lets the batch read what is there."""
+        return self.root / part / f"{number:09d}.json"
 
     def _first(self, path: Path, content: dict[str, Any], alike: str = "[0-9]*.json") -> dict[str, Any]:
         """What a file holds that is written once, by whoever is first; the oldest of those ``alike`` are forgotten."""

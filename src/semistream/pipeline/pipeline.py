@@ -26,11 +26,11 @@ from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.memory import Memory, arrange, divide
 from semistream.pipeline.relief import MOST_SECONDS
-from semistream.pipeline.running import OnDecision, Running, set_up
+from semistream.pipeline.running import OnDecision, Running, make_batches, read_source
 from semistream.pipeline.sources import Source, check_names
 from semistream.pipeline.steps import check_steps
 from semistream.pipeline.steps.contract import Step
-from semistream.pipeline.steps.spec import seconds_of
+from semistream.pipeline.steps.lookup import seconds_of
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from semistream.changes.duplicates import SeenKeys
     from semistream.warehouse.contract import Warehouse
-
-_DRIVER_PART = 8  # the driver gets such a part of the memory, where it reads rows or keys
 
 
 class Pipeline:
@@ -92,6 +90,7 @@ class Pipeline:
             raise ArgumentError(f"state={str(self.state)!r} is a file; give a directory")
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
+        self.driver_memory = max(1, self.memory // 8)  # bytes, for rows and keys that the driver reads, where it does
         self.required = tuple(required)
         self.max_bad_rate = max_bad_rate
         self.dimensions = {key: local_path("dimensions", path).absolute() for key, path in (dimensions or {}).items()}
@@ -99,8 +98,8 @@ class Pipeline:
         self.new_columns = new_columns
         self.shed = None if shed is None else checked(shed, own_place=False)
         self.clock = clock
-        if trigger is not None:
-            seconds_of(trigger, "trigger")
+        # How long a batch should take at most, where rows may be shed.
+        self.most_seconds = MOST_SECONDS if trigger is None else seconds_of(trigger, "trigger")
         if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
             raise ArgumentError(f"max_bad_rate={max_bad_rate!r} must be between 0 and 1, for example 0.01")
         if new_columns not in ("refuse", "ignore"):
@@ -110,11 +109,6 @@ class Pipeline:
     def checkpoint(self) -> Path:
         """Spark's checkpoint."""
         return self.state / "checkpoint"
-
-    @property
-    def most_seconds(self) -> float:
-        """How long a batch should take at most, where rows may be shed."""
-        return MOST_SECONDS if self.trigger is None else seconds_of(self.trigger, "trigger")
 
     @property
     def log(self) -> Path:
@@ -257,7 +251,11 @@ class Pipeline:
         try:
             self._check_checkpoint(ledger, replaces)
             spark = spark or local_session(self.name, f"local[{os.cpu_count() or 2}]", log=self.log)
-            running = set_up(self, ledger, spark, once=once, replaces=replaces, told=told)
+            frame, source = read_source(self, spark)
+            batches = make_batches(self, ledger, frame)
+            running = Running(
+                self, ledger, once, replaces, told or (lambda _: None), source, frame, batches, ledger.newest()
+            )
             running.recover()
         except BaseException:
             ledger.close()
@@ -278,11 +276,6 @@ class Pipeline:
                 "with a new state directory and an empty table; if only new rows come in, use --replaces "
                 f"{ledger.owner}"
             )
-
-    @property
-    def driver_memory(self) -> int:
-        """Bytes for the rows and keys that the driver reads, where it does."""
-        return max(1, self.memory // _DRIVER_PART)
 
     def divide_memory(self, seen: SeenKeys | None, tasks: int) -> Memory:
         """The memory of each lookup, when so many tasks run at once."""

@@ -8,7 +8,6 @@ never.
 
 from __future__ import annotations
 
-import os
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
@@ -81,5 +80,5 @@ def _look(
 
 
 def _leave(path: Path, token: str) -> None:
-    with os.fdopen(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=private) as file:
         file.write(token)

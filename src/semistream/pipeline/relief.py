@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from semistream.pipeline.columns import TOO_MANY
 from semistream.pipeline.decision import Decision
+from semistream.pipeline.routes import TOO_MANY
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.shedding import Shed

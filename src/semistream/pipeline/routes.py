@@ -1,4 +1,4 @@
-"""The routes of rows: who leaves the way into the table, why, and which columns each route writes into which files.
+"""The routes of rows: who leaves the way into the table, and why; the columns that travel beside a row meanwhile.
 
 Every input row stays in the frame and carries its route, so that each is counted. A row that leaves (no match, a
 duplicate, a bad record) gets a route and a reason; later lookups ask for NULL in its place, which costs nothing and
@@ -9,25 +9,36 @@ them, so tasks look for them before anything is decided, and their rows go to qu
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from semistream.pipeline import columns as names
-from semistream.pipeline.columns import BROKEN, FACT, QUARANTINE, REASON, ROUTE
-from semistream.pipeline.staging import Route, Stage
 from semistream.spark.frames import quoted
-from semistream.warehouse.contract import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from semistream.pipeline.batch import BatchId
-    from semistream.pipeline.layout import Layout, Schemas
-    from semistream.warehouse.contract import Warehouse
+    from semistream.warehouse.contract import Limits
 
-_MOST_FIELD_BYTES = 1 << 20
+PREFIX = "_ss_"  # of columns that travel beside a row; a user's must not begin so
+ROUTE = "_ss_route"  # where the row goes; NULL while it is on its way into the table
+REASON = "_ss_reason"
+SOURCE = "_ss_source"  # the file it came from
+BROKEN = "_ss_broken"  # the text of a record that could not be read
+RECORD = "_ss_record"  # a quarantined row as text
+TOO_MANY = "_ss_too_many"  # marks the rows that a batch sheds
+IDENTITY = "_ss_row"  # numbers input rows, where a lookup may give several rows for one
+SINCE = "_ss_since"  # when a row that was held began to wait, in seconds since 1970
+EXPIRED = "_ss_expired"  # of a row that was held: it waited in vain
+HELD_TIME = "_held_time"  # in a file of held rows: the moment as of which a row asks
+
+# Routes. The first is the column's NULL; rows of the next two are written for the driver.
+FACT, UNRESOLVED, KEYS = "fact", "unresolved", "keys"
+UNMATCHED, HELD, DUPLICATE, FILTERED = "unmatched", "held", "duplicate", "filtered"
+QUARANTINE, DROPPED, FAILED, SHED = "quarantine", "dropped", "failed", "shed"
+# A row that must match fails the batch whatever its other copies do; one that is loaded in part is loaded.
+FIRST = (FAILED, FACT, HELD, UNMATCHED, QUARANTINE, DROPPED, DUPLICATE, FILTERED, SHED)
+
+MOST_FIELD_BYTES = 1 << 20
 _SHOWN = 1000  # letters that are kept of a longer field
 _REPLACEMENT = "\ufffd"  # what Spark reads in place of bytes that are no UTF-8
 _NUL = "CAST(X'00' AS STRING)"  # a literal in SQL cannot hold one
@@ -50,13 +61,13 @@ def mark_bad(
     cut: dict[str, str] = {}
     if BROKEN in frame.columns:
         bad.append((f"{BROKEN} IS NOT NULL", "the record cannot be read as it is declared"))
-        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {_MOST_FIELD_BYTES}))"
+        cut[BROKEN] = f"make_valid_utf8(substring({BROKEN}, 1, {MOST_FIELD_BYTES}))"
     for item in frame.schema:
         if item.name not in columns or not isinstance(item.dataType, StringType | BinaryType):
             continue
         name, text = quoted(item.name), isinstance(item.dataType, StringType)
-        long = f"octet_length({name}) > {_MOST_FIELD_BYTES}"
-        bad.append((long, f"{item.name} is longer than {_MOST_FIELD_BYTES:,} bytes"))
+        long = f"octet_length({name}) > {MOST_FIELD_BYTES}"
+        bad.append((long, f"{item.name} is longer than {MOST_FIELD_BYTES:,} bytes"))
         if text:
             foreign = f"NOT is_valid_utf8({name}) OR contains({name}, '{_REPLACEMENT}')"
             bad.append((foreign, f"{item.name} is not UTF-8"))
@@ -121,58 +132,31 @@ def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list
     return found
 
 
-def _as_text(expression: str, limits: Limits) -> str:
+def kept_text(expression: str, limits: Limits) -> str:
     """A text about a bad record, in a form that the warehouse keeps."""
     return expression if limits.nul else f"replace({expression}, {_NUL}, '\\\\u0000')"
 
 
-def make_stage(
-    layout: Layout, schemas: Schemas, warehouse: Warehouse, batch: BatchId, staging: str, started: float, *, many: bool
-) -> Stage:
-    """For one batch; files that no table gets go into ``staging``."""
-    now = int(started * 1_000_000)
-    stamped = {"_batch": batch.number, "_time": now}
-    facts = tuple(schemas.taken.values())
-    columns: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-        FACT: (facts, {}),
-        names.UNMATCHED: ((*layout.carried, REASON, *stamped), stamped),
-        names.SHED: ((*layout.original, *stamped), stamped),
-        QUARANTINE: (
-            (names.RECORD, names.SOURCE, REASON, "batch", "time"),
-            {"batch": batch.number, "time": now, names.SOURCE: None},
-        ),
-    }
-    routes = []
-    for route, schema in schemas.tables.items():
-        taken, constants = columns[route]
-        routes.append(Route(route, taken, schema, str(warehouse.place(layout.table_of(route))), constants))
-    unresolved = [(number, one) for number, one in layout.numbered if one.on_miss == "infer"]
-    if unresolved:
-        beside = [name for number, one in unresolved for name in names.asked_columns(number, len(one.keys))]
-        beside += [names.status_column(number) for number, _ in unresolved]
-        fields = [*schemas.tables[FACT], *(pa.field(name, schemas.hidden[name]) for name in beside)]
-        routes.append(Route(names.UNRESOLVED, (*facts, *beside), pa.schema(fields), staging))
-    for number, step in enumerate(layout.steps):
-        routes += step.routes(number, layout, schemas, staging, started)
-    return Stage(
-        prefix=batch.prefix,
-        routes=tuple(routes),
-        statuses={one.name: names.status_column(number) for number, one in layout.numbered},
-        unresolved=tuple(one.name for _, one in unresolved),
-        identity=names.IDENTITY if many else None,
-        carriers=tuple(names.carrier_column(number) for number, _ in layout.numbered),
-    )
+def status_column(number: int) -> str:
+    """Tells whether a row matched in the number-th lookup; NULL when it was not asked."""
+    return f"_ss_status{number}"
 
 
-def choose_columns(frame: DataFrame, stage: Stage, layout: Layout) -> DataFrame:
-    """Only the columns that some route writes cross to Python; what tells of a bad record only where there is one."""
-    record = f"to_json(struct({', '.join(map(quoted, layout.original))}))"
-    if BROKEN in frame.columns:
-        record = f"coalesce({BROKEN}, {record})"
-    told = {names.RECORD: _as_text(f"substring({record}, 1, {_MOST_FIELD_BYTES})", layout.limits)}
-    if names.SOURCE in frame.columns:
-        told[names.SOURCE] = names.SOURCE
-    wanted = [quoted(name) for name in stage.columns if name in frame.columns and name not in (*told, REASON)]
-    wanted.append(f"{_as_text(REASON, layout.limits)} AS {REASON}")
-    bad = f"{ROUTE} = '{QUARANTINE}'"
-    return frame.selectExpr(*wanted, *[f"CASE WHEN {bad} THEN {text} END AS {name}" for name, text in told.items()])
+def asked_columns(number: int, parts: int) -> list[str]:
+    """The key that the number-th lookup asks for; NULL when the row is out of the way already."""
+    return [f"_ss_key{number}_{part}" for part in range(parts)]
+
+
+def time_column(number: int) -> str:
+    """The time as of which the number-th lookup asks."""
+    return f"_ss_time{number}"
+
+
+def carrier_column(number: int) -> str:
+    """Has the counters of lookups done together, the first of which is the number-th; NULL in most rows."""
+    return f"_ss_counters{number}"
+
+
+def held_key(part: int) -> str:
+    """In a file of held rows: the part-th column of the key that a row waits for."""
+    return f"_held_key{part}"

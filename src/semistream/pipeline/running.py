@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -14,19 +14,17 @@ import pyarrow as pa
 from semistream.changes.duplicates import SeenKeys
 from semistream.errors import ArgumentError
 from semistream.pipeline.batch import Batches, BatchId
-from semistream.pipeline.columns import PREFIX, SHED, UNMATCHED
-from semistream.pipeline.decision import Decision
-from semistream.pipeline.dimensions import Mirrored, check_mirror
+from semistream.pipeline.decision import WAITED, Decision, Masters, find_newest
+from semistream.pipeline.dimensions import check_mirror
 from semistream.pipeline.layout import Layout, analyse
 from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
-from semistream.pipeline.masters import Masters, find_newest
 from semistream.pipeline.memory import arrange
 from semistream.pipeline.probe import is_local, probe
 from semistream.pipeline.relief import RECENT, Relief, share_of
+from semistream.pipeline.routes import PREFIX
 from semistream.pipeline.sources import FILES, Source, check_drift, check_not_moved, input_of
-from semistream.pipeline.status import at_work
+from semistream.pipeline.status import at_work, stopped
 from semistream.pipeline.steps import check_steps
-from semistream.pipeline.stopping import stopped
 from semistream.spark.frames import arrow_schema, quoted
 from semistream.warehouse import query_of
 
@@ -44,46 +42,36 @@ class _EndedError(Exception):
     """Raised in a batch that has not begun when the pipeline ends: Spark gives it again at the next start."""
 
 
+@dataclass(eq=False)
 class Running:
     """A pipeline at work."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        ledger: Ledger,
-        frame: DataFrame,
-        source: Source | None,
-        batches: Batches,
-        *,
-        once: bool,
-        replaces: str | None = None,
-        told: OnDecision | None = None,
-    ) -> None:
-        """See `set_up`; nothing happens yet."""
-        self.pipeline = pipeline
-        self.ledger = ledger
-        self.once = once
-        self.error: BaseException | None = None
-        self.last: Decision | None = ledger.newest()
-        self.query: StreamingQuery | None = None
-        self._frame, self._source, self._batches = frame, source, batches
-        self._on_decision = told or (lambda _: None)
-        self._replaces = replaces
-        self._lock = threading.Lock()
-        self._ending = False
+    pipeline: Pipeline
+    ledger: Ledger
+    once: bool
+    replaces: str | None  # the query whose place this one may take
+    on_decision: OnDecision
+    source: Source | None  # of the frame, unless the user made it
+    frame: DataFrame
+    batches: Batches
+    last: Decision | None
+    error: BaseException | None = None
+    query: StreamingQuery | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ending: bool = False
 
     def recover(self) -> None:
         """Carry out what was decided last, which a crash may have cut short; remove files of batches that were not."""
         for decision in self.ledger.latest():
-            self.pipeline.sink.check(decision.writes.app, decision.writes.query, self._replaces)
-            self._batches.carry_out(decision)
+            self.pipeline.sink.check(decision.writes.app, decision.writes.query, self.replaces)
+            self.batches.carry_out(decision)
         shutil.rmtree(self.ledger.root / "staging", ignore_errors=True)
         query = self.ledger.owner
         if query is None:
             return  # whatever lies beside the tables is not ours
         for kind in (BATCHES, SIDE):
             following = self._next(kind, query)
-            for table in map(self._batches.layout.table_of, self._batches.schemas.tables):
+            for table in map(self.batches.layout.table_of, self.batches.schemas.tables):
                 place, used = self.pipeline.sink.place(table), self.pipeline.sink.files(table)
                 for path in place.glob(f"{following.prefix}-*.parquet"):
                     if path.name not in used:
@@ -96,7 +84,7 @@ class Running:
 
     def start(self) -> None:
         """Let the batches come."""
-        writer = self._frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
+        writer = self.frame.writeStream.foreachBatch(self._one).queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", str(self.pipeline.checkpoint))
         if self.once:
             writer = writer.trigger(availableNow=True)
@@ -111,18 +99,18 @@ class Running:
                     raise _EndedError
                 query = query_of(self.pipeline.checkpoint)
                 if self.last is None or self.last.writes.query != query:
-                    self.ledger.owned_by(query, replaces=self._replaces)
-                    self.pipeline.sink.check(self.pipeline.name, query, self._replaces)
+                    self.ledger.owned_by(query, replaces=self.replaces)
+                    self.pipeline.sink.check(self.pipeline.name, query, self.replaces)
                 self.ledger.check_input(number, input_of(self.pipeline.checkpoint, number))
-                if self._source is not None:
-                    check_drift(self._source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
+                if self.source is not None:
+                    check_drift(self.source, self.pipeline.checkpoint, number, self.pipeline.new_columns)
                 share, shed = 1.0, self.pipeline.shed
                 if shed is not None and not self.once:  # nobody waits for the end of a stream
                     share = share_of(shed, self.ledger.before(number, RECENT), self.pipeline.most_seconds)
                 batch_id = BatchId(BATCHES, number, self.pipeline.name, query)
                 with at_work(self.ledger.root, f"batch {number}"):
-                    self.last = self._batches.run(batch, batch_id, share=share)
-            self._on_decision(self.last)
+                    self.last = self.batches.run(batch, batch_id, share=share)
+            self.on_decision(self.last)
         except BaseException as error:
             self.error = error  # Spark passes on only its text
             raise
@@ -132,7 +120,7 @@ class Running:
         query = query_of(self.pipeline.checkpoint)
         try:
             with at_work(self.ledger.root, f"rows {again or 'released'}"):
-                self.last = self._batches.run(frame, self._next(SIDE, query), again=again)
+                self.last = self.batches.run(frame, self._next(SIDE, query), again=again)
         except BaseException as error:
             self.error = error
             if not isinstance(error, Exception):
@@ -147,45 +135,45 @@ class Running:
             latest = self.ledger.latest()
             if self.error is not None or not latest:
                 return None
-            last, newest = latest[-1], find_newest(self._batches.layout.lookups, None)
-            if not self._batches.held(last).due(newest, last.read, self.pipeline.clock()):
+            last, newest = latest[-1], find_newest(self.batches.layout.lookups, None)
+            if not self.batches.held(last).due(newest, last.read, self.pipeline.clock()):
                 return None
-            done = self._side(self._frame.sparkSession.createDataFrame([], self._frame.schema))
-        self._on_decision(done)
+            done = self._side(self.frame.sparkSession.createDataFrame([], self.frame.schema))
+        self.on_decision(done)
         return done
 
     def retry(self) -> Decision | None:
         """See `Pipeline.retry`."""
-        layout = self._batches.layout
+        layout = self.batches.layout
         if not layout.redirects:
             raise ArgumentError(f"no lookup of {self.pipeline.name!r} redirects rows, so there is nothing to try again")
-        return self._again("retried", UNMATCHED, layout.carried)
+        return self._again("retried", layout.carried)
 
     def reconcile(self) -> Decision | None:
         """See `Pipeline.reconcile`."""
-        layout = self._batches.layout
+        layout = self.batches.layout
         if layout.relief is None:
             raise ArgumentError(f"{self.pipeline.name!r} sheds no rows (it has no shed=), so there is nothing to load")
-        return self._again("reconciled", SHED, layout.original)
+        return self._again("reconciled", layout.original)
 
-    def _again(self, how: str, route: str, columns: list[str]) -> Decision | None:
+    def _again(self, how: str, columns: list[str]) -> Decision | None:
         """Send all rows of a route's table through the steps; those that must go there again take their place."""
         with self._lock:  # from reading to writing: a batch in between may put more rows aside
-            rows = self._rows(route, columns)
+            rows = self._waiting(WAITED[how], columns)
             if rows.isEmpty():
                 return None
             done = self._side(rows, again=how)
-        self._on_decision(done)
+        self.on_decision(done)
         return done
 
-    def _rows(self, route: str, columns: list[str]) -> DataFrame:
+    def _waiting(self, route: str, columns: list[str]) -> DataFrame:
         """A route's table: its files, which may be many, read by Spark, or what the database sends."""
-        sink, spark, table = self.pipeline.sink, self._frame.sparkSession, self._batches.layout.table_of(route)
+        sink, spark, table = self.pipeline.sink, self.frame.sparkSession, self.batches.layout.table_of(route)
         files = [str(sink.place(table) / name) for name in sorted(sink.files(table))]
         if files:
             from pyspark.sql.pandas.types import from_arrow_schema
 
-            schema = from_arrow_schema(self._batches.schemas.tables[route])
+            schema = from_arrow_schema(self.batches.schemas.tables[route])
             return spark.read.schema(schema).parquet(*files).select(*map(quoted, columns))
         return spark.createDataFrame(sink.read(table).select(columns))
 
@@ -219,23 +207,8 @@ class Running:
             self.ledger.close()
 
 
-def set_up(
-    pipeline: Pipeline,
-    ledger: Ledger,
-    spark: SparkSession,
-    *,
-    once: bool,
-    replaces: str | None = None,
-    told: OnDecision | None = None,
-) -> Running:
-    """Read the source's columns, lay out the steps, make the tables: then it can be recovered and started."""
-    frame, source = _read_source(pipeline, spark)
-    batches = _make_batches(pipeline, ledger, frame)
-    return Running(pipeline, ledger, frame, source, batches, once=once, replaces=replaces, told=told)
-
-
-def _read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Source | None]:
-    """Declare to Spark what is read, nothing is yet; with the source, but for a DataFrame that the user made."""
+def read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Source | None]:
+    """Declare to Spark what is read, nothing is yet; with the source, unless the user made the DataFrame."""
     source = pipeline.source
     if isinstance(source, Source):
         # Parquet files bring their columns: those of the first one hold for the whole run.
@@ -248,7 +221,7 @@ def _read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, So
     return frame, None
 
 
-def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batches:
+def make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batches:
     """Everything that a batch needs; the warehouse's tables are there afterwards."""
     warehouse, last = pipeline.sink, ledger.newest()
     columns = pa.schema([item for item in arrow_schema(frame)[0] if not item.name.startswith(PREFIX)])
@@ -273,7 +246,7 @@ def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batch
         max_bad_rate=pipeline.max_bad_rate,
         tasks=tasks,
         driver_memory=pipeline.driver_memory,
-        dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
+        dimensions=pipeline.mirrored(),
         relief=None if shed is None else Relief.of(shed, pipeline.steps, columns.names, pipeline.memory, tasks),
         limits=warehouse.limits,
     )
@@ -283,9 +256,9 @@ def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batch
     tables = {layout.table_of(route): schema for route, schema in schemas.tables.items()}
     for table, schema in tables.items():
         warehouse.prepare(table, schema)
-    for one in layout.dimensions:
-        check_mirror(warehouse, one)
+    for table, store in layout.dimensions.items():
+        check_mirror(warehouse, table, store)
     if not is_local(frame.sparkSession):
-        stores = {*(one.store for one in layout.lookups), *(one.store for one in layout.dimensions)}
+        stores = {*(one.store for one in layout.lookups), *layout.dimensions.values()}
         probe(frame.sparkSession, [ledger.root, *map(warehouse.place, tables)], stores)
     return Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)

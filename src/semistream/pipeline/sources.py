@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from semistream.errors import ArgumentError, SchemaError, StateError, choose, is_address, local_path, meant
-from semistream.pipeline.columns import BROKEN, PREFIX, SOURCE
-from semistream.pipeline.stopping import reason
+from semistream.pipeline.routes import BROKEN, PREFIX, SOURCE
+from semistream.pipeline.status import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +52,10 @@ _KAFKA = {"key": "binary", "value": "binary", "topic": "string", "partition": "i
 _OWN = {  # columns that a format has
     "rate": {"timestamp": "timestamp", "value": "bigint"},
     "kafka": _KAFKA | {"timestamp": "timestamp", "timestampType": "int"},
+}
+_NEEDS = {
+    "kafka": "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's "
+    "version (set spark.jars.packages)"
 }
 
 
@@ -88,34 +92,27 @@ class Source:
         reader = spark.readStream.format(self.format).options(**self.options)
         if self.format in ADDED:
             ADDED[self.format].load()(spark)
-        if self.format not in FILES:
-            try:
-                return reader.load()
-            except PySparkException as error:
-                needs = f"format={self.format!r} cannot be read"
-                if self.format == "kafka":
-                    needs = (
-                        "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in "
-                        "Spark's version (set spark.jars.packages)"
-                    )
-                raise ArgumentError(f"{needs}: {reason(str(error))}") from error
-        columns = self.columns()
-        assert columns is not None
-        for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):  # whatever the session says: their rows would be lost
-            reader = reader.option(name, self.options.get(name, "false"))
-        ddl = ", ".join(f"`{item.name}` {_type_name(item.type)}" for item in columns)
-        if self.format in ("csv", "json"):
-            ddl += f", `{BROKEN}` string"
-            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", BROKEN)
-        if self.format == "csv":
-            reader = reader.option("header", self.options.get("header", "true")).option("enforceSchema", "false")
+        if self.format in FILES:
+            columns = self.columns()
+            assert columns is not None
+            for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):  # whatever the session says: rows would be lost
+                reader = reader.option(name, self.options.get(name, "false"))
+            ddl = ", ".join(f"`{item.name}` {_type_name(item.type)}" for item in columns)
+            if self.format in ("csv", "json"):
+                ddl += f", `{BROKEN}` string"
+                reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", BROKEN)
+            if self.format == "csv":
+                reader = reader.option("header", self.options.get("header", "true")).option("enforceSchema", "false")
+            reader = reader.schema(ddl)
         try:
-            frame = reader.schema(ddl).load(str(self.path))
+            frame = reader.load(None if self.path is None else str(self.path))
         except (PySparkException, Py4JJavaError) as error:
             if isinstance(self.path, Path):
                 raise
-            raise ArgumentError(f"path={self.path!r} cannot be read: {reason(str(error))}") from error
-        return frame.select("*", F.col("_metadata.file_path").alias(SOURCE))
+            what = f"format={self.format!r}" if self.path is None else f"path={self.path!r}"
+            said = _NEEDS.get(self.format, f"{what} cannot be read")
+            raise ArgumentError(f"{said}: {reason(str(error))}") from error
+        return frame.select("*", F.col("_metadata.file_path").alias(SOURCE)) if self.format in FILES else frame
 
 
 def source(

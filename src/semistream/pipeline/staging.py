@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from semistream.durable import private
 from semistream.errors import StateError
-from semistream.pipeline.columns import FACT, FIRST, KEYS, REASON, ROUTE, UNRESOLVED
+from semistream.pipeline.routes import FACT, FIRST, KEYS, REASON, ROUTE, UNRESOLVED
 from semistream.spark.metrics import add_reports
 from semistream.warehouse.contract import StagedFile
 

@@ -1,23 +1,32 @@
-"""What a pipeline has done and what it holds, told from its ledger; it may run meanwhile."""
+"""What people are told of a pipeline: what it works on, has done and holds, by its ledger; why it stopped, in one line.
+
+The stacks of Python and Java, often a hundred lines, go to the pipeline's log.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from semistream.budget import format_bytes
-from semistream.errors import StateError, counted
+from semistream.durable import private
+from semistream.errors import SemistreamError, StateError, counted
 from semistream.pipeline.decision import WENT, Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.stores.paged.manifest import Manifest
 
 _RECENT = 10
 _AT_WORK = "working.json"
+# What Spark puts around the error of a batch: each says only that there is one.
+_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "JOB_ABORTED", "PYTHON_EXCEPTION")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\](?:(?!\[[A-Z][A-Z0-9_.]+\]).)+")
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Invalid|Interrupt|Exit)\w*(?:: .*)?)$", re.MULTILINE)
 
 
 @contextmanager
@@ -25,7 +34,7 @@ def at_work(state: Path, what: str) -> Iterator[None]:
     """Says, while it lasts, what the pipeline works on and since when; what a crash leaves is told by the lock."""
     path = state / _AT_WORK
     draft = state / f".{_AT_WORK}"
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with open(draft, "w", encoding="utf-8", opener=private) as file:
         json.dump({"what": what, "since": time.time()}, file)
     draft.replace(path)
     try:
@@ -44,18 +53,12 @@ def _works_on(state: Path) -> tuple[str, float] | None:
 
 @dataclass(frozen=True)
 class Status:
-    name: str
     running: bool
     batches: int
     last: Decision | None
     recent: list[Decision]
     behind: dict[str, int]  # versions of each master that have come since
     works_on: tuple[str, float] | None = None  # and since when
-
-    @property
-    def rows_per_second(self) -> float:
-        """Rows that came in over the time their batches took, of the last batches."""
-        return sum(one.counts["rows_in"] for one in self.recent) / max(1e-9, sum(one.seconds for one in self.recent))
 
     def lines(self, now: float | None = None) -> list[tuple[str, str]]:
         last, now = self.last, time.time() if now is None else now
@@ -69,10 +72,11 @@ class Status:
         if last is None:
             return [("state", state), ("batches", "0, none is loaded yet")]
         totals, rows = last.totals, counted(last.counts["rows_in"], "row")
+        rate = sum(one.counts["rows_in"] for one in self.recent) / max(1e-9, sum(one.seconds for one in self.recent))
         lines = [
             ("state", state),
             ("batches", f"{self.batches:,}, the last was loaded {now - last.decided_at:,.0f} s ago with {rows}"),
-            ("rate", f"{self.rows_per_second:,.0f} rows/s while batches run"),
+            ("rate", f"{rate:,.0f} rows/s while batches run"),
             *((name.replace("_", " "), f"{totals.get(name, 0):,}") for name in ("rows_in", *WENT)),
         ]
         if last.held:
@@ -103,4 +107,46 @@ def status_of(state: Path, name: str, stores: dict[str, Path]) -> Status:
         if newest is not None and key in newest.masters and Manifest.versions(path)
     }
     works_on = _works_on(state) if running else None
-    return Status(name, running, batches, newest, ledger.before(batches, _RECENT), behind, works_on)
+    return Status(running, batches, newest, ledger.before(batches, _RECENT), behind, works_on)
+
+
+def stopped(name: str, error: BaseException | None, failure: BaseException, log: Path) -> SemistreamError:
+    """What to raise when Spark's query ended by ``failure`` because a batch raised ``error``."""
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(log, "a", encoding="utf-8", opener=private) as file:
+        file.write(time.strftime("%Y-%m-%d %H:%M:%S UTC\n", time.gmtime()))
+        file.writelines(traceback.format_exception(error or failure))
+    if isinstance(error, SemistreamError):
+        found = error
+    elif isinstance(error, OSError):
+        found = StateError(f"{name} stopped: {error}. No row is lost; see to the disk and start again")
+        found.__cause__ = error
+    else:
+        text = str(error or failure)
+        if error is not None and len(text.splitlines()) < 2:  # of Python alone: a KeyError is nothing but its key
+            text = f"{type(error).__name__}: {text}".rstrip(": ")
+        found = SemistreamError(f"{name} stopped: {reason(text)}")
+        found.__cause__ = failure
+    found.exit_code = 1  # it is what came in that stopped it, not how it was called
+    found.add_note(f"the stack is in {log}")
+    return found
+
+
+def reason(text: str) -> str:
+    """The line of a stack that says what happened: of tasks in Python the last, of Spark its condition.
+
+    >>> reason(
+    ...     "An error occurred while calling o1.x.\\n: org.apache.spark.X: [DIVIDE_BY_ZERO] Use try_divide.\\n\\tat y"
+    ... )
+    '[DIVIDE_BY_ZERO] Use try_divide.'
+    """
+    conditions = [found.group() for found in _CONDITION.finditer(text) if found.group(1) not in _WRAPPERS]
+    if conditions:
+        return conditions[0].strip()
+    if "Traceback (most recent call last)" in text:
+        raised = _RAISED.findall(text.partition("Traceback (most recent call last)")[2])
+        if raised:
+            return str(raised[0])
+    lines = [line.lstrip(": ") for line in text.strip().splitlines()]
+    said = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return said[0] if said else "no reason was given"

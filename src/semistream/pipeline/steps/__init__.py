@@ -19,7 +19,8 @@ STEPS = {form.word: form for form in _ALL}
 
 def check_steps(steps: Sequence[Step], source: pa.Schema | None) -> None:
     """Raise for the first step that cannot be. Without a ``source`` schema only the steps' own columns are checked."""
-    known = Known.of(source)
+    columns = {item.name: item.type for item in source or ()}
+    known = Known(columns, None if source is None else frozenset(columns))
     for number, step in enumerate(steps):
         if not isinstance(step, Step):
             raise ArgumentError(f"step {number + 1} is {step!r}; use {', '.join(STEPS)}")

@@ -1,15 +1,38 @@
 """``assign_keys``: the warehouse's key of a member in place of the source's; a lookup in a dimension."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from semistream.as_of import VALID_FROM, VALID_TO
 from semistream.dimensions.dimension import Dimension
-from semistream.errors import local_path
-from semistream.lookup.spec import asks
+from semistream.errors import ArgumentError, local_path
+from semistream.lookup.spec import Multiple, asks
 from semistream.pipeline.steps.contract import Form
-from semistream.pipeline.steps.lookup import Lookup
-from semistream.pipeline.steps.spec import AssignKeysSpec
+from semistream.pipeline.steps.lookup import Lookup, StepSpec
+
+# Annotations are values in this module, not texts: help() shows them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignKeysSpec(StepSpec):
+    """What `semistream.pipeline.assign_keys` is asked; the dimension decides the rest."""
+
+    columns: Sequence[str] | None = ()
+    defaults: Mapping[str, object] | None = field(default=None, init=False)  # `unknown_key` is what it fills in
+    valid_from: str = field(default=VALID_FROM, init=False)
+    valid_to: str = field(default=VALID_TO, init=False)
+    multiple: Multiple = field(default="all", init=False)
+    into: str | None = None
+    unknown_key: int = -1
+    infer_members: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.unknown_key, bool) or not isinstance(self.unknown_key, int):
+            raise ArgumentError(f"unknown_key={self.unknown_key!r} must be a whole number, such as -1")
+        if self.infer_members and self.as_of is not None:
+            raise ArgumentError("infer_members=True makes members of no time; leave as_of= or infer_members= out")
 
 
 @asks(AssignKeysSpec)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError
-from semistream.pipeline.masters import Masters
+from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.steps.contract import Form, Known, Step, table_of
 

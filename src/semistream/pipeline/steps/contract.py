@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, StepError, meant
-from semistream.pipeline.columns import PREFIX
+from semistream.pipeline.decision import Masters
 from semistream.pipeline.expressions import columns_of
-from semistream.pipeline.masters import Masters
 from semistream.pipeline.memory import Claim, Memory
+from semistream.pipeline.routes import PREFIX
 from semistream.pipeline.staging import Route
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ class Known:
     given_later: set[str] = field(default_factory=set)  # surrogate keys that are filled in after all steps
     several: str = ""  # the lookup that may give several rows for one, if there was one
     deduplicated: bool = False
-
-    @staticmethod
-    def of(source: pa.Schema | None) -> Known:
-        """Before the first step."""
-        names = None if source is None else frozenset(source.names)
-        return Known({item.name: item.type for item in source or ()}, names)
 
     def need(self, names: Iterable[str], word: str) -> None:
         """Refuse columns that are not there; ``word`` is the setting that names them."""

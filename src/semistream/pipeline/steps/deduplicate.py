@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
-from semistream.pipeline.columns import DUPLICATE, KEYS, QUARANTINE, ROUTE
-from semistream.pipeline.masters import SEEN, Masters
+from semistream.pipeline.decision import SEEN, Masters
 from semistream.pipeline.memory import Claim, Memory
-from semistream.pipeline.routes import leave
+from semistream.pipeline.routes import DUPLICATE, KEYS, QUARANTINE, ROUTE, leave
 from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Form, Known, Step
 from semistream.spark import enrich

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError
-from semistream.pipeline.columns import FILTERED
-from semistream.pipeline.masters import Masters
+from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
-from semistream.pipeline.routes import leave
+from semistream.pipeline.routes import FILTERED, leave
 from semistream.pipeline.steps.contract import Form, Known, Step
 
 if TYPE_CHECKING:

@@ -1,46 +1,113 @@
-"""``lookup``: columns of a master, for the rows that have its key.
+"""``lookup``: columns of a master, for the rows that have its key; what steps are asked that look up.
 
-Lookups that stand side by side are done together, in one crossing to Python (`look_up`), in the order that costs least
-(`memory`).
+It is a `LookupSpec`, and what only a pipeline can do. `lookup`, `assign_keys` and the tables of a file take their
+settings from these classes, so an option that every lookup has is declared in `LookupSpec` alone. Options without
+``init`` are not asked: the pipeline decides them itself. Lookups that stand side by side are done together, in one
+crossing to Python (`layout.Layout.look_up`), in the order that costs least (`memory`).
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
 
-from semistream.budget import format_bytes
+from semistream.budget import format_bytes, parse_bytes
 from semistream.dimensions.dimension import Dimension
-from semistream.errors import ArgumentError, SchemaError, SemistreamError, local_path, meant
+from semistream.errors import ArgumentError, SemistreamError, local_path, meant
+from semistream.joins import choose_join
 from semistream.lookup.bind import bind
-from semistream.lookup.spec import LookupSpec, asks
-from semistream.pipeline import columns as names
+from semistream.lookup.spec import How, LookupSpec, asks
+from semistream.pipeline import routes as names
 from semistream.pipeline.memory import Claim, Memory
-from semistream.pipeline.routes import Departure, leave_by
+from semistream.pipeline.routes import Departure
 from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Form, Known, Step
-from semistream.pipeline.steps.spec import PipelineLookupSpec
-from semistream.spark.frames import quoted, spark_arrow
-from semistream.spark.lookups import CrossingLookup, look_up_all
-from semistream.spark.prepare import FrameFacts, prepare
-from semistream.spark.spec import EnrichSpec
+from semistream.spark.frames import quoted
+from semistream.spark.pins import refresh_seconds
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from semistream.changes.duplicates import SeenKeys
     from semistream.pipeline.layout import Layout, Schemas
 
 
+# Annotations are values in this module, not texts: help() shows them.
+
+OnMiss = Literal["null", "drop", "fail", "redirect", "hold", "infer"]
+OnNull = Literal["miss", "quarantine"]
+Then = Literal["redirect", "null"]
+ON_MISS: tuple[OnMiss, ...] = get_args(OnMiss)
+
 # Of a row without a match; one that is held goes there when it has waited in vain, if it is not loaded then.
 _ROUTES = {"drop": names.DROPPED, "fail": names.FAILED, "redirect": names.UNMATCHED, "hold": names.UNMATCHED}
-_GIVEN_UP = f"coalesce({names.EXPIRED}, false)"  # of a row that was held: it waited in vain
+GIVEN_UP = f"coalesce({names.EXPIRED}, false)"  # of a row that was held: it waited in vain
+
+
+def seconds_of(time: str, name: str) -> float:
+    """ "2 hours" in seconds; ``name`` is the setting that says so."""
+    try:
+        found = refresh_seconds(time)
+    except ArgumentError:
+        found = None
+    if not found:
+        raise ArgumentError(f"{name}={time!r} is no length of time; give one such as '2 hours'")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSpec(LookupSpec):
+    """What all steps that look up are asked."""
+
+    how: How = field(default="left", init=False)  # every row stays in the frame; `on_miss` says where it goes
+    suffix: str | None = field(default=None, init=False)  # a new column has a name of its own, by `rename` or `into`
+    status: str | None = field(default=None, init=False)  # whether a row matched is known anyway
+    allow_empty: bool = field(default=True, init=False)  # a master may still be empty when a stream begins
+    memory: int | str | None = None  # type: ignore[assignment] # a share of the pipeline's, unless it is said here
+    name: str = ""
+    on_null: OnNull = "miss"
+    min_match_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set("algorithm", choose_join("algorithm", self.algorithm, "auto"))
+        rate = self.min_match_rate
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineLookupSpec(StepSpec):
+    """What `semistream.pipeline.lookup` is asked; see there for what the options mean."""
+
+    rename: Mapping[str, str] | None = None
+    on_miss: OnMiss = "null"
+    hold_for: str = "1 day"
+    hold_bytes: int | str = "1GB"
+    then: Then = "redirect"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.defaults and self.on_miss != "null" and not (self.on_miss == "hold" and self.then == "null"):
+            raise ArgumentError(
+                f"defaults fill rows without a match, which on_miss={self.on_miss!r} does not load; leave one out"
+            )
+        if self.as_of is not None and self.on_miss == "infer":
+            raise ArgumentError(
+                "on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of="
+            )
+        self._set("rename", dict(self.rename or {}))
+        self._set("hold_bytes", parse_bytes(self.hold_bytes))
+        seconds_of(self.hold_for, "hold_for")
+
+    @property
+    def hold_seconds(self) -> float:
+        return seconds_of(self.hold_for, "hold_for")
+
+    def new_name(self, column: str) -> str:
+        return (self.rename or {}).get(column, column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +120,7 @@ class Lookup(PipelineLookupSpec, Step):
     @property
     def leaves(self) -> bool:
         """Does a row without a match go another way than into the table?"""
-        return self.on_miss in ("drop", "fail", "redirect", "hold")
+        return self.on_miss in _ROUTES
 
     @property
     def is_dimension(self) -> bool:
@@ -73,10 +140,10 @@ class Lookup(PipelineLookupSpec, Step):
         return self.on_miss in ("hold", "infer")
 
     @property
-    def lookups(self) -> tuple[Lookup, ...]:
+    def lookups(self) -> tuple["Lookup", ...]:
         return (self,)
 
-    def claim(self, seen: SeenKeys | None) -> Claim:
+    def claim(self, seen: "SeenKeys | None") -> Claim:
         store = MasterStore.open(self.store)
         return Claim(self.name, store, self.columns, self.algorithm, self.memory, grows=self.on_miss == "infer")
 
@@ -85,7 +152,7 @@ class Lookup(PipelineLookupSpec, Step):
         how = f"{mine.algorithm or 'to be chosen'} in {format_bytes(mine.memory_bytes)}"
         return [f"lookup {self.name} on {', '.join(self.keys)}: {how}, misses: {self.on_miss}"]
 
-    def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
+    def routes(self, number: int, layout: "Layout", schemas: "Schemas", staging: str, started: float) -> list[Route]:
         """Rows that are held, with the key that they wait for."""
         if self.on_miss != "hold":
             return []
@@ -158,96 +225,24 @@ class Lookup(PipelineLookupSpec, Step):
             raise known.error("columns", said)
         known.given_later.add(self.new_name(surrogate))
 
+    def departures(self, number: int) -> list[Departure]:
+        """Who leaves when it has been looked up as the number-th self."""
+        from pyspark.sql import functions as F
 
-@dataclass(frozen=True)
-class PlacedLookup:
-    """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
-
-    step: Lookup
-    number: int
-    store: MasterStore | Path
-    version: int
-    memory: int
-
-
-def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> DataFrame:
-    """Lookups that stand side by side: the masters' columns, their statuses, and the routes of rows without a match."""
-    from pyspark.sql import functions as F
-
-    if not lookups:
-        return frame
-    about = FrameFacts.of(frame)
-    kinds = {item.name: item.type for item in about.schema}
-    asked: list[CrossingLookup] = []
-    beside: dict[str, str] = {}
-    for one in lookups:
-        step = one.step
-        columns = dict(zip(names.asked_columns(one.number, len(step.keys)), step.keys, strict=True))
-        on = dict(zip(columns, step.keys.values(), strict=True))
-        if step.as_of is not None:
-            columns[names.time_column(one.number)] = step.as_of
-        foreign = [f"{name!r} of type {about.foreign[name]}" for name in columns.values() if name in about.foreign]
-        if foreign:
-            raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
-        stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
-        prepared = prepare(
-            replace(about, schema=stream, foreign={}),
-            one.store,
-            step.copy_to(
-                EnrichSpec,
-                on=on,
-                as_of=None if step.as_of is None else names.time_column(one.number),
-                memory=one.memory,
-                master_version=one.version,
-                transport="keys",
-                tasks_per_host=tasks,
-                on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair
-                min_match_rate=0.0,
-            ),
-        )
-        plan = prepared.plan
-        given = tuple(step.new_name(name) for name in plan.names)
-        there = [name for name in given if name in kinds]
-        if there:
-            raise SchemaError(f"{step.name}: there is a column {there[0]!r} already; give the new one another name")
-        kinds |= {new: spark_arrow(plan.output.field(old).type) for new, old in zip(given, plan.names, strict=True)}
-        if step.on_miss in ("hold", "infer"):
-            beside |= columns  # held rows and members that are made need to know what was asked for
-        asked.append(
-            CrossingLookup.of(
-                prepared,
-                tuple(columns.values()),
-                given,
-                names.status_column(one.number),
-                leaves=step.leaves,
-                unless_given_up=step.on_miss == "hold" and step.then == "null",
-                refuses_null=step.on_null == "quarantine",
-            )
-        )
-    stays = F.expr(_GIVEN_UP) if any(one.unless_given_up for one in asked) else None
-    found = look_up_all(frame, asked, F.col(names.ROUTE).isNull(), stays, names.carrier_column(lookups[0].number))
-    if beside:
-        found = found.withColumns({name: F.col(quoted(column)) for name, column in beside.items()})
-    return leave_by(found, [departure for one in lookups for departure in _departures(one)])
-
-
-def _departures(one: PlacedLookup) -> list[Departure]:
-    from pyspark.sql import functions as F
-
-    step, missed = one.step, f"NOT {names.status_column(one.number)}"
-    found: list[Departure] = []
-    if step.on_null == "quarantine":
-        why = f"is NULL, the key of {step.name}"
-        found += [(f"{quoted(name)} IS NULL", names.QUARANTINE, f"{name} {why}") for name in step.keys]
-    if not step.leaves:
+        missed = f"NOT {names.status_column(number)}"
+        found: list[Departure] = []
+        if self.on_null == "quarantine":
+            why = f"is NULL, the key of {self.name}"
+            found += [(f"{quoted(name)} IS NULL", names.QUARANTINE, f"{name} {why}") for name in self.keys]
+        if not self.leaves:
+            return found
+        keys = [F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL")) for name in self.keys]
+        reason = F.concat(F.lit(f"{self.name}: no row for "), F.concat_ws(", ", *keys))
+        if self.on_miss == "hold":
+            found.append((f"{missed} AND NOT {GIVEN_UP}", f"{names.HELD}:{self.name}", reason))
+        if self.on_miss != "hold" or self.then == "redirect":
+            found.append((missed, _ROUTES[self.on_miss], reason))
         return found
-    keys = [F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL")) for name in step.keys]
-    reason = F.concat(F.lit(f"{step.name}: no row for "), F.concat_ws(", ", *keys))
-    if step.on_miss == "hold":
-        found.append((f"{missed} AND NOT {_GIVEN_UP}", f"{names.HELD}:{step.name}", reason))
-    if step.on_miss != "hold" or step.then == "redirect":
-        found.append((missed, _ROUTES[step.on_miss], reason))
-    return found
 
 
 @asks(PipelineLookupSpec)
