@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from semistream.joins.groups import Waiting
-from semistream.joins.sweep.shares import SHARES, Share, shares_of
-from semistream.joins.window import SHARE_BYTES
+from semistream.joins.sizes import SHARE_BYTES
+from semistream.joins.window import SHARES, Share, shares_of
 from semistream.keys import Codes
 
 HIGHEST = np.iinfo(np.uint64).max

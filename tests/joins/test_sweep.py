@@ -15,7 +15,7 @@ import pytest
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
-from semistream.joins.popularity import Popularity
+from semistream.joins.costs import Popularity
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import How, LookupSpec

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from semistream import MasterStore, join, make_join
 from semistream.budget import Budget
 from semistream.errors import CorruptStoreError, FanOutError
-from semistream.joins import JOINS, threads
+from semistream.joins import JOINS, threads, window
 from semistream.joins.contract import Join
-from semistream.joins.sweep import division, shares
+from semistream.joins.sweep import division
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
@@ -57,7 +57,7 @@ def tiny() -> Iterator[None]:
     """Threads also for a few rows, and in the smallest budgets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "LEAST_ROWS", 3)
-        patch.setattr(shares, "LEAST_ROWS", 3)
+        patch.setattr(window, "LEAST_ROWS", 3)
         patch.setattr(division, "_LANE_ROWS", 1)
         yield
 

@@ -12,7 +12,7 @@ import pytest
 from semistream.budget import Budget
 from semistream.joins import JOINS
 from semistream.joins.contract import Profile
-from semistream.joins.popularity import Popularity
+from semistream.joins.costs import Popularity
 from semistream.joins.sweep.join import SweepSettings
 from semistream.lookup.bind import LookupPlan
 from semistream.stores import MasterStore

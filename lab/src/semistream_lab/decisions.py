@@ -204,7 +204,7 @@ def cache(rows: int, scratch: Path) -> None:
 
 def policy(rows: int, scratch: Path) -> None:
     """How large the sketch and how long its memory: hit ratio against perfect LFU's at the same number of cells."""
-    from semistream.joins.popularity import Popularity
+    from semistream.joins.costs import Popularity
     from semistream.joins.sweep import cache as _cache
     from semistream.joins.sweep.join import SweepSettings
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins.groups import product_of_groups
-from semistream.joins.matching import Indices
+from semistream.joins.output import Indices
 from semistream.keys import Mask
 
 Pairs = Iterator[tuple[Indices, Indices]]
@@ -39,8 +39,6 @@ _CELLS = 1 << 20  # comparisons made at a time
 
 @dataclass(frozen=True)
 class Condition(ABC):
-    """What every condition has."""
-
     stream: str
     master: str
 
@@ -196,7 +194,6 @@ class _Known(NamedTuple):
         return _Known(values[places], places)
 
     def ordered(self) -> _Known:
-        """In ascending order."""
         order = np.argsort(self.values, kind="stable")
         return _Known(self.values[order], self.places[order])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import pyarrow as pa
 
-from semistream.errors import AccountingError, ArgumentError
+from semistream.errors import AccountingError, ArgumentError, InvariantError
 from semistream.stats import Stats
 from semistream.stores.contract import Ability, Store, StoreFacts, check_abilities
 
@@ -144,6 +144,11 @@ class Join(ABC):
                 f"{self.name}: how={self.plan.how!r} has {most:,} rows to give out, but gave {stats.rows_out:,}; "
                 "please report this"
             )
+
+    def _ensure(self, *, holds: bool, said: str) -> None:
+        """For `check`: an invariant, and what is wrong where it does not hold."""
+        if not holds:
+            raise InvariantError(f"{self.name}: {said}")
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from semistream.joins.matching import Indices
-from semistream.joins.output import Output
+from semistream.joins.output import Indices, Output
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows
 
@@ -99,7 +98,6 @@ class Groups:
 
     @property
     def sizes(self) -> Indices:
-        """How many rows each key has."""
         return self.last - self.first
 
     def find(self, codes: Codes) -> tuple[Indices, Indices]:

@@ -1,11 +1,53 @@
-"""What rows take in memory, guessed from the store's means: in the output while it is made, and in a cache's cells."""
+"""What rows take in memory, guessed from types and a store's means: waiting, in the output, in a cache's cells.
+
+A waiting row is charged for its bytes, its code, and the larger of what meeting and putting together take: at a sweep
+the batches are put together column by column, which takes the widest column once more; then they are met share by share
+(`semistream.joins.window.Share`), which takes less.
+"""
 
 from __future__ import annotations
 
-from semistream.joins.window import stream_row_bytes
+import pyarrow as pa
+
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection, RowLayout
 from semistream.stores.contract import StoreFacts
+
+_WORK_BYTES = 28  # where rows are met all at once: a place in the order, a code, its group's start, and flags
+_CODE_BYTES = 8
+SHARE_BYTES = 12  # where they are met share by share: flags, and what the share at work takes, spread over all
+
+
+def _column_bytes(schema: pa.Schema) -> list[int]:
+    """A guess of each column's bytes per row, before the first batch is seen."""
+    sizes = []
+    for field in schema:
+        try:
+            sizes.append(max(1, field.type.bit_width // 8))
+        except ValueError:
+            sizes.append(24)
+    return sizes
+
+
+def stream_row_bytes(schema: pa.Schema) -> int:
+    """A guess of a stream row's bytes."""
+    return max(1, sum(_column_bytes(schema)))
+
+
+def charge(batch: pa.RecordBatch) -> int:
+    """Bytes that these rows take in the window and while they are swept."""
+    sizes = [column.nbytes for column in batch.columns]
+    return sum(sizes) + _CODE_BYTES * batch.num_rows + max(*sizes, SHARE_BYTES * batch.num_rows)
+
+
+def row_charge(schema: pa.Schema) -> int:
+    """What one row may be charged at most, guessed from its types."""
+    return 2 * stream_row_bytes(schema) + _WORK_BYTES
+
+
+def waiting_bytes(schema: pa.Schema) -> int:
+    """What one row is charged among many."""
+    return stream_row_bytes(schema) + _CODE_BYTES + max(*_column_bytes(schema), SHARE_BYTES)
 
 
 def projected(facts: StoreFacts, plan: LookupPlan) -> RowLayout:

@@ -51,7 +51,6 @@ class Ahead(Generic[T]):
         return len(self._running)
 
     def start(self, work: Callable[[], T]) -> None:
-        """Begin a piece of work."""
         self._running.append(_pool().submit(work))
 
     def next(self) -> T:

@@ -19,8 +19,7 @@ from semistream.budget import Budget
 from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.groups import product_of_groups
-from semistream.joins.matching import Indices, matching
-from semistream.joins.output import MOST_ROWS, Output, pieces, status_column
+from semistream.joins.output import MOST_ROWS, Indices, Output, matching, pieces, status_column
 from semistream.joins.threads import piece_rows, side_by_side
 from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
@@ -91,7 +90,6 @@ class WholeJoin(Join):
                 yield from self._in_threads(cut)
 
     def _in_threads(self, cut: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Every thread takes one piece after the other."""
         counts = [Stats() for _ in range(self.plan.threads)]
         try:
             yield from side_by_side([self._join_pieces(cut, stats) for stats in counts])

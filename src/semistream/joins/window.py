@@ -1,54 +1,28 @@
-"""The window: stream rows that wait for their page, with the memory that joining them will take.
+"""The window: stream rows that wait for their page, and the shares in which a sweep meets them.
 
-Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. At a sweep the
-batches are put together column by column, which takes the widest column once more; then they are met share by share
-(`semistream.joins.sweep.shares`), which takes less. A waiting row is charged for its bytes, its code, and the larger of
-the two.
+Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. A sweep divides
+what waits into ranges of codes, met one after the other by its lanes. Such a share is small, so what sorting and
+searching it takes is little beside the rows that wait. A code that many rows have is a share of its own: there is
+nothing to sort.
 """
 
 from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
+from semistream.joins.output import Indices
+from semistream.joins.threads import LEAST_ROWS
 from semistream.keys import Codes
 
-WORK_BYTES = 28  # where rows are met all at once: a place in the order, a code, its group's start, and flags
-_CODE_BYTES = 8
-SHARE_BYTES = 12  # where they are met share by share: flags, and what the share at work takes, spread over all
-
-
-def _sizes(schema: pa.Schema) -> list[int]:
-    """A guess of each column's bytes a row, before the first batch is seen."""
-    sizes = []
-    for field in schema:
-        try:
-            sizes.append(max(1, field.type.bit_width // 8))
-        except ValueError:
-            sizes.append(24)
-    return sizes
-
-
-def stream_row_bytes(schema: pa.Schema) -> int:
-    """A guess of a stream row's bytes."""
-    return max(1, sum(_sizes(schema)))
-
-
-def charge(batch: pa.RecordBatch) -> int:
-    """Bytes that these rows take in the window and while they are swept."""
-    sizes = [column.nbytes for column in batch.columns]
-    return sum(sizes) + _CODE_BYTES * batch.num_rows + max(*sizes, SHARE_BYTES * batch.num_rows)
-
-
-def row_charge(schema: pa.Schema) -> int:
-    """What one row may be charged at most, guessed from its types."""
-    return 2 * stream_row_bytes(schema) + WORK_BYTES
-
-
-def waiting_bytes(schema: pa.Schema) -> int:
-    """What one row is charged among many."""
-    return stream_row_bytes(schema) + _CODE_BYTES + max(*_sizes(schema), SHARE_BYTES)
+SHARES = 16  # of a full window, for each lane that works on one
+_FEW = 2  # for each lane where less waits: one that has less to read takes the next
+_LOWEST, _HIGHEST = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
+_SAMPLE = 64  # codes for each share
 
 
 class Window:
@@ -67,11 +41,9 @@ class Window:
         """What the waiting rows are charged, or those taken until they are given up."""
         return self._budget.parts.get("window", 0)
 
-    def add(self, batch: pa.RecordBatch, codes: Codes, now: float, size: int | None = None) -> None:
-        """Let rows wait; ``size`` is their `charge`, if it is known."""
-        if batch.num_rows == 0:
-            return
-        self._budget.require("window", charge(batch) if size is None else size)
+    def add(self, batch: pa.RecordBatch, codes: Codes, now: float, size: int) -> None:
+        """Let rows wait; ``size`` is their `charge`."""
+        self._budget.require("window", size)
         if self.since is None:
             self.since = now
         for waiting, column in zip(self._columns, batch.columns, strict=True):
@@ -86,11 +58,53 @@ class Window:
             columns.append(pa.concat_arrays(parts) if parts else pa.array([], self._schema.field(position).type))
             self._columns[position] = []  # one column at a time is held twice, not all
         codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.uint64)
-        self._codes = []
-        self.rows = 0
-        self.since = None
+        self._codes, self.rows, self.since = [], 0, None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), codes
 
     def release(self) -> None:
         """The rows that were taken have left: give back their bytes."""
         self._budget.resize("window", 0)
+
+
+@dataclass
+class Share:
+    """Waiting rows whose codes lie in [low, high), for one lane to meet; and what was found of their keys."""
+
+    low: np.uint64 = _LOWEST
+    high: np.uint64 | None = None  # no bound
+    keys: int = 0
+    absent: int = 0
+
+    @property
+    def one_code(self) -> bool:
+        """Do all its rows have the same code?"""
+        return self.last == self.low
+
+    @property
+    def last(self) -> np.uint64:
+        """The highest code that may be in it."""
+        return _HIGHEST if self.high is None else self.high - np.uint64(1)
+
+    def rows(self, codes: Codes) -> Indices | None:
+        """Which rows these are; None for all of them."""
+        from semistream.kernels.pairs import select_range
+
+        if self.high is None and self.low == _LOWEST:
+            return None
+        rows: Indices = select_range(codes, self.low, self.last)
+        return rows
+
+
+def shares_of(codes: Codes, lanes: int, most_rows: int) -> list[Share]:
+    """Waiting rows by ranges of their codes, of at most about so many rows each; a key's rows are in one share."""
+    count = -(-len(codes) // max(1, most_rows))
+    if lanes > 1:
+        count = max(count, min(_FEW * lanes, len(codes) // LEAST_ROWS))
+    if count <= 1:
+        return [Share()]
+    sample = np.sort(codes[:: max(1, len(codes) // (count * _SAMPLE))])
+    edges, often = np.unique(sample[[len(sample) * number // count for number in range(1, count)]], return_counts=True)
+    frequent = edges[often > 1]
+    edges = np.union1d(edges, frequent[frequent < _HIGHEST] + np.uint64(1))
+    edges = edges[edges > _LOWEST]
+    return [Share(low, high) for low, high in itertools.pairwise([_LOWEST, *edges, None])]

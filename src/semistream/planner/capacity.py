@@ -12,8 +12,8 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, MemoryBudgetError
 from semistream.joins import JOINS
 from semistream.joins.contract import Profile
-from semistream.joins.popularity import Popularity
-from semistream.joins.window import stream_row_bytes
+from semistream.joins.costs import Popularity
+from semistream.joins.sizes import stream_row_bytes
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import Choice, choose_algorithm

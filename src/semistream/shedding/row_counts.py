@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.joins.groups import groups_of
-from semistream.joins.matching import Indices
+from semistream.joins.output import Indices
 from semistream.keys import Codes
 from semistream.stores.contract import Reader, Store
 

@@ -17,7 +17,7 @@ from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError
 from semistream.joins.contract import Join
 from semistream.joins.papers.waiting_join import WaitingJoin
-from semistream.joins.window import stream_row_bytes
+from semistream.joins.sizes import stream_row_bytes
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.lookup.run import open_store

@@ -1,8 +1,7 @@
 """AMESHJOIN (same paper as MESHJOIN, section 3.3): MESHJOIN whose w and b change in flight.
 
 Idea: a packet remembers where the scan stood when it came. After every page the scan looks whether it has come round
-to the page before that; then the packet has met all of R, whatever w and b were meanwhile. So a tuner can follow the
-arrival rate.
+to the page before that; then the packet has met all of R, whatever w and b were. So a tuner can follow the arrivals.
 Budget: as MESHJOIN; the live packets together never take more slots than there are, whatever the schedule asks for.
 Invariants: every packet meets each page exactly once under any schedule of (w, b).
 Departures: the printed listing forgets to read the w tuples and does not guard an empty queue. Theorem 3.2's
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Prediction, Scenario
-from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.loops import ScanJoin
 from semistream.joins.papers.waiting_join import Shares
 
 Schedule = Callable[[int], tuple[int, int]]
@@ -34,8 +33,6 @@ class AmeshSettings(JoinSettings):
 
 
 class AMeshJoin(ScanJoin):
-    """w and b change in flight; see the module."""
-
     name = "amesh"
     idea = "MESHJOIN whose packet and read sizes may change at any step"
     settings_type = AmeshSettings

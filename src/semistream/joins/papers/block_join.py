@@ -8,20 +8,17 @@ is forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.errors import InvariantError
-from semistream.joins.contract import Scenario
+from semistream.joins.costs import Floats
 from semistream.joins.groups import Groups
-from semistream.joins.matching import Indices
-from semistream.joins.papers.in_order import emit
-from semistream.joins.papers.multimap import Slots
-from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.output import Indices
+from semistream.joins.papers.loops import QueueJoin
+from semistream.joins.papers.meeting import emit
+from semistream.joins.papers.stream_table import Slots
 from semistream.joins.papers.waiting_join import Shares, WaitingJoin
-from semistream.joins.popularity import Floats
 from semistream.keys import Codes, Mask
 from semistream.stores.contract import StoreFacts
 from semistream.stores.fetching import copy_rows
@@ -59,15 +56,13 @@ class BlockJoin(QueueJoin):
 
     @staticmethod
     def _block_bytes(shares: Shares) -> int:
-        """Bytes for blocks in memory."""
         return int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
 
     @classmethod
-    def divide(cls, scenario: Scenario) -> Shares:
-        """As every waiting join; blocks in memory have their share, and every block is counted."""
-        shares = super().divide(scenario)
+    def reserves(cls, shares: Shares) -> dict[str, int]:
+        """Blocks in memory have their share, and every block is counted."""
         counts = _COUNT_BYTES * (shares.master.partitions + 1)
-        return replace(shares, reserved={"blocks": min(cls._block_bytes(shares) + counts, shares.free)})
+        return {"blocks": min(cls._block_bytes(shares) + counts, shares.free)}
 
     @classmethod
     def blocks_in_memory(cls, shares: Shares) -> tuple[float, Floats]:
@@ -77,8 +72,6 @@ class BlockJoin(QueueJoin):
         size = _size(master.partition_pages * master.rows_per_page, shares.scenario.facts)
         count = min(len(ordered), int(cls._block_bytes(shares) / size))
         return float(ordered[:count].sum()), ordered[count:]
-
-    # -- stream phase ------------------------------------------------------------------------------------------------
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         of = self._blocks_of(codes)
@@ -104,8 +97,6 @@ class BlockJoin(QueueJoin):
         super()._start_afresh()
         self._block_of[:] = -1
         self.waiting[:] = 0
-
-    # -- join phase --------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int) -> Iterator[pa.RecordBatch]:
         """Read a block; all that wait for it leave, matched or not. It may stay in memory."""
@@ -143,8 +134,8 @@ class BlockJoin(QueueJoin):
     def check(self) -> None:
         """As every waiting join; nobody is counted as waiting for a block. When a tuple leaves, the subclass says."""
         WaitingJoin.check(self)
-        if self.waiting.any() or (self._block_of >= 0).any():
-            raise InvariantError(f"{self.name}: {int(self.waiting.sum())} tuples are counted as waiting for a block")
+        nobody = not (self.waiting.any() or (self._block_of >= 0).any())
+        self._ensure(holds=nobody, said=f"{int(self.waiting.sum())} tuples are counted as waiting for a block")
 
 
 def _size(rows: float, facts: StoreFacts) -> float:

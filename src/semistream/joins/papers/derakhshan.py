@@ -1,11 +1,9 @@
 """Derakhshan's operator (Derakhshan, Sattar, Stantic 2013), reconstructed from its abstract: batched misses, LRU.
 
 Idea: a block of the stream waits; those of its keys that are in the cache need no disk, all the others are asked for in
-one batch, each key once, in the order of the disk. Output keeps the order of the stream. What was read goes to the
-cache, over what was not used for longest.
-Budget: index, disk buffer, output; of the rest a fifth for the block with the rows it asks for, the others for the
-cache.
-Cost: c_H a tuple; for every distinct key that is missing, its share of a page.
+one batch, each key once, in the order of the disk. What was read goes to the cache, over what was not used for longest.
+Budget: index, disk buffer, output; of the rest a fifth for the block with the rows it asks for, else for the cache.
+Cost: c_H per tuple; for every distinct key that is missing, its share of a page.
 Invariants: tuples leave in the order in which they came; a block's tuples all leave before the next one is taken.
 Departures: hits and misses are not worked on by two threads, which would only wait for each other here. A block whose
 matches do not fit its memory is halved until they do; a single tuple with more matches than that streams them.
@@ -21,14 +19,12 @@ import pyarrow as pa
 from semistream.joins.contract import Join, Prediction, Scenario
 from semistream.joins.costs import Master, gap_pages, swept
 from semistream.joins.groups import Groups
-from semistream.joins.matching import Indices
-from semistream.joins.output import MOST_ROWS, Output, pieces
-from semistream.joins.papers.in_order import emit, emit_one
+from semistream.joins.output import MOST_ROWS, Indices, Output, pieces
 from semistream.joins.papers.master_cache import MasterCache, row_cost
-from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.meeting import emit, emit_one
+from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import buffer_bytes
-from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
-from semistream.joins.window import row_charge
+from semistream.joins.sizes import cell_bytes, output_row_bytes, projected, row_charge
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Addresses, Projection
@@ -40,8 +36,6 @@ _INDEX_BYTES = 72  # code, entry, place and order of a waiting tuple; code, plac
 
 
 class DerakhshanJoin(Join):
-    """Batched lookups behind an LRU cache; see the module."""
-
     name = "derakhshan"
     idea = "a block's missing keys are asked for in one batch; least recently used rows leave the cache; order is kept"
     keeps_order = True
@@ -143,7 +137,6 @@ class DerakhshanJoin(Join):
         self.cache.put(groups, self.stats.rows_in)
 
     def check(self) -> None:
-        """Accounting, and the cache is whole."""
         super().check()
         self.cache.check(self.name)
 

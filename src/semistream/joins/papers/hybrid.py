@@ -13,13 +13,11 @@ short); a key without a match leaves with all its tuples; the queue has one node
 from __future__ import annotations
 
 from semistream.joins.costs import queue_reads
-from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.papers.loops import QueueJoin
 from semistream.joins.papers.waiting_join import Shares
 
 
 class HybridJoin(QueueJoin):
-    """The oldest key decides what is read; see the module."""
-
     name = "hybrid"
     idea = "the oldest waiting key decides which partition is read"
 

@@ -1,4 +1,4 @@
-"""INLJ: one indexed lookup a stream tuple, the baseline of the papers (MESHJOIN, section 5).
+"""INLJ: one indexed lookup per stream tuple, the baseline of the papers (MESHJOIN, section 5).
 
 Idea: each tuple, in order of arrival, reads the page of its key by itself; nothing is shared between tuples.
 Budget: the index, a buffer of pages (each tuple reads into a place of its own) with the rows taken from them, and the
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from semistream.joins.contract import Join, Prediction, Scenario
 from semistream.joins.output import Output, pieces
-from semistream.joins.window import row_charge
+from semistream.joins.sizes import row_charge
 from semistream.lookup.bind import LookupPlan
 from semistream.rows import Projection
 from semistream.stores.contract import StoreFacts
@@ -26,8 +26,6 @@ _BUFFER = 2 << 20
 
 
 class IndexNestedLoopJoin(Join):
-    """One indexed lookup a stream tuple."""
-
     name = "inl"
     idea = "one indexed lookup a stream tuple"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from semistream.joins.groups import Groups, members
 from semistream.joins.output import Output
-from semistream.joins.papers.multimap import Entries, Multimap, Slots
+from semistream.joins.papers.stream_table import Entries, Multimap, Slots
 from semistream.joins.sizes import cell_bytes, projected
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
@@ -46,11 +46,9 @@ class MasterCache(Multimap):
 
     @property
     def used_bytes(self) -> int:
-        """What the rows held take."""
         return self.rows * (self.cell + _ENTRY_BYTES)
 
     def addresses(self, slots: Slots) -> Addresses:
-        """Where the rows of these slots lie."""
         return address_of(self._arena) + slots.astype(np.int64) * self.cell
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask) -> Iterator[pa.RecordBatch]:

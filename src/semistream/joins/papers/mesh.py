@@ -2,12 +2,9 @@
 
 Idea: R is scanned cyclically, b pages a step; w stream tuples enter with every step and stay until the scan has come
 round. So one sequential read is shared by all tuples in memory, and no index is asked.
-Budget: index (the store has one in memory anyway), buffer of b pages, output; the rest are slots of H, k·w of them,
-with their places in the queue.
-Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew does not
-matter.
-Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all has left k steps after
-the end of the stream.
+Budget: index (in memory anyway), buffer of b pages, output; the rest are k·w slots of H with their places in the queue.
+Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew is of no matter.
+Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all leaves within k steps.
 Departures: short and empty packets when the stream has less (the printed loop would stop the scan); a chunk is not
 read when nobody waits; chunks end between keys.
 """
@@ -18,7 +15,7 @@ from dataclasses import dataclass
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings
-from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.loops import ScanJoin
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,6 @@ class MeshSettings(JoinSettings):
 
 
 class MeshJoin(ScanJoin):
-    """The scan goes round, the stream passes by; see the module."""
-
     name = "mesh"
     idea = "R is scanned round and round; a tuple stays until the scan has come round"
     settings_type = MeshSettings

@@ -1,18 +1,17 @@
 """MOIJ, the memory-optimised index join (Naeem, Mirza and others): cache a key when that saves memory.
 
 Idea: SSCJ with one pool of memory. Caching key j costs its m_j tuples of R and saves the n_j stream tuples that would
-wait for it, so j is cached when m_j·v_R < n_j·v_S, whatever the number of its matches; many-to-many is the normal
-case. What a cached key takes is taken from H_S, and given back when it leaves.
+wait for it, so j is cached when m_j·v_R < n_j·v_S: many-to-many is the normal case. What a cached key takes is taken
+from H_S, and given back when it leaves.
 Budget: index, disk buffer, output; all the rest are h_S slots, which waiting tuples and cached keys share.
 Invariants: available + |H_S| + ⌈Σ charge/v_S⌉ = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅;
 H_R stays near empty on a uniform stream.
 Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j would wait
 now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the whole queue
 and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S > 2·m·v_R,
-since a tuple waits for half the span on average. Sizes are the real ones, overhead included. The disk phase goes over
-distinct keys, not over tuples, or many-to-many results would be lost. A key is charged in bytes: whole slots a key,
-as printed, double its price when v_R is a little more than v_S. H_R may take at most a quarter of the memory; what it
-took stays with the process.
+since a tuple waits for half the span on average. The disk phase goes over distinct keys, not over tuples, or
+many-to-many results would be lost. A key is charged in real bytes: whole slots, as printed, double its price when v_R
+is a little more than v_S. H_R may take at most a quarter of the memory; what it took stays with the process.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from semistream.errors import InvariantError, choose
+from semistream.errors import choose
 from semistream.joins.contract import JoinSettings, Prediction, Scenario
 from semistream.joins.costs import behind_cache, settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.loops import CacheJoin
+from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import Shares
 
 _RULES = ("corrected", "printed")
@@ -54,8 +53,6 @@ class MoijSettings(JoinSettings):
 
 
 class MemoryOptimisedIndexJoin(CacheJoin):
-    """A key is cached when that saves memory; see the module."""
-
     name = "moij"
     idea = "a key is cached when its rows take less memory than the tuples that would wait for it"
     settings_type = MoijSettings
@@ -127,10 +124,9 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     def check(self) -> None:
         """As a cache join; and the slots add up."""
         super().check()
-        if int(self._charge.sum()) != self.charged or self.room < 0:
-            raise InvariantError(
-                f"moij: {self.charged} bytes charged, {int(self._charge.sum())} for cached keys; {self.room} slots free"
-            )
+        charged, cached, room = self.charged, int(self._charge.sum()), self.room
+        said = f"{charged} bytes charged, {cached} for cached keys; {room} slots free"
+        self._ensure(holds=cached == charged and room >= 0, said=said)
 
     @classmethod
     def cached_rows(cls, shares: Shares) -> int:
@@ -138,10 +134,9 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         return int(shares.free * _MOST_CACHED) // (shares.row_cost + _TABLE_BYTES) if shares.spare > 0 else 0
 
     @classmethod
-    def divide(cls, scenario: Scenario) -> Shares:
-        """Only the tables of H_R are reserved; its rows take slots."""
-        shares = super().divide(scenario)
-        return replace(shares, reserved={"cache tables": cls.cached_rows(shares) * _TABLE_BYTES})
+    def reserves(cls, shares: Shares) -> dict[str, int]:
+        """Only the tables of H_R; its rows take slots."""
+        return {"cache tables": cls.cached_rows(shares) * _TABLE_BYTES}
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:

@@ -5,8 +5,7 @@ partition; when memory is full, or a partition has gathered enough tuples, it is
 Budget: index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
 Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory.
 Departures: the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its
-known flaw: a tuple of a partition that nobody else asks for waits until the stream pauses or ends.
-``waits.longest`` reports it.
+known flaw: a tuple whose partition nobody else asks for waits until the stream pauses or ends (``waits.longest``).
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from semistream.joins.papers.waiting_join import Shares
 
 
 class PartitionJoin(BlockJoin):
-    """The partition with most waiting tuples is read next; see the module."""
-
     name = "partition"
     idea = "tuples wait by partition; the one with most of them is read next"
 

@@ -5,37 +5,42 @@ stream table and disk buffer, its own part of R and of the stream; the rates add
 Budget: every node gets an equal share, divided as SSCJ does.
 Invariants: the nodes together give what one node would; a key is seen by one node only.
 Departures: nodes are threads or processes here, and partitions in Spark's ``enrich``. R is split by partitions in turn,
-not by hash of the key, so that a partition that is read holds keys of one node only, without a copy of R for each;
-where keys are ranks the first node then gets more of the stream. (Spark splits by hash: there a read serves only the
-keys of its own node.) The printed model doubles cost and numerator and
-predicts no gain; rates are added up instead.
+not by hash of the key (as in Spark), so that a partition that is read holds keys of one node only, without a copy of R
+for each; where keys are ranks the first node then gets more of the stream. The printed model doubles cost and numerator
+and predicts no gain; rates are added up instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import socket
+import subprocess
+import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.errors import ArgumentError, choose
+from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import MOST_ROWS, pieces
 from semistream.joins.papers.partitions import Partitions
-from semistream.joins.papers.remote_node import RemoteNode
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.threads import side_by_side
 from semistream.lookup.bind import LookupPlan
-from semistream.stores.contract import PageStore, StoreFacts
+from semistream.stats import Stats
+from semistream.stores.contract import PageStore, Store, StoreFacts
 
 _AHEAD = 4  # batches that wait between the threads
+_MESSAGE_ROWS = 8_192  # at least, between processes: a message costs as much as some thousand rows
 Input = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
-Node = SemiStreamCacheJoin | RemoteNode
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,6 @@ class PcsrjSettings(JoinSettings):
 
 
 class ParallelCacheJoin(Join):
-    """One cache join a node; see the module."""
-
     name = "pcsrj"
     idea = "the stream split by key over several cache joins that run side by side"
     settings_type = PcsrjSettings
@@ -73,7 +76,7 @@ class ParallelCacheJoin(Join):
         self.nodes: list[Node] = [
             kind(self.store, self.plan, Budget(share), settings)
             if self.settings.workers == "threads"
-            else RemoteNode(kind, self.store, self.plan, share, settings)
+            else RemoteNode(self.store, self.plan, share, settings)
             for _ in range(count)
         ]
 
@@ -133,7 +136,6 @@ class ParallelCacheJoin(Join):
                 _put(one, None, stop)
 
     def check(self) -> None:
-        """Accounting, and every node's own invariants."""
         super().check()
         for node in self.nodes:
             node.check()
@@ -158,6 +160,124 @@ class ParallelCacheJoin(Join):
         count, share, settings = cls._nodes(scenario)
         one = SemiStreamCacheJoin.model(replace(scenario, memory_bytes=share, settings=settings, part=1 / count))
         return replace(one, nodes=count, remark=f"{one.remark}, in a node of {count}")
+
+
+class RemoteNode:
+    """Looks like a node that runs in a process of its own: batches go there and come back as Arrow messages.
+
+    The process is started when the first stream begins, keeps its cache from stream to stream, and ends with the
+    object. A stream that is abandoned ends it too; the next one starts another. It is a program of its own, since
+    multiprocessing would run the caller's script once more.
+    """
+
+    def __init__(self, store: Store, plan: LookupPlan, memory_bytes: int, settings: SscjSettings) -> None:
+        self._arguments = store, plan, memory_bytes, settings
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ours: Connection | None = None
+        self.stats = Stats(master_version=store.version)
+        self._before = self.stats  # what processes counted that are gone
+        self.unmatched_sample: list[object] = []
+
+    def _start(self) -> Connection:
+        if self._ours is not None and self._process is not None and self._process.poll() is None:
+            return self._ours
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        connection = Connection(ours.detach())
+        connection.send(self._arguments)
+        weakref.finalize(self, _end, self._process)
+        self._ours = connection
+        return connection
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `Join.join`."""
+        ours = self._start()
+        sender = threading.Thread(target=_send, args=(ours, batches), daemon=True)
+        sender.start()
+        done = False
+        try:
+            while data := ours.recv_bytes():
+                yield pa.ipc.read_record_batch(pa.py_buffer(data), self._plan.output)
+            result = ours.recv()
+            done = True
+        except (EOFError, OSError):
+            raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
+        finally:
+            if not done:
+                self._stop()
+            sender.join()
+        if isinstance(result, BaseException):
+            self._stop()
+            raise result
+        self.stats, self.unmatched_sample = self._before + result[0], result[1]
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+        if self._ours is not None:
+            self._ours.close()
+        self._process, self._ours, self._before = None, None, self.stats
+
+    def check(self) -> None:
+        """The node checks itself at the end of every stream."""
+
+
+Node = SemiStreamCacheJoin | RemoteNode
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait()
+
+
+def _send(connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
+    with contextlib.suppress(OSError):  # the node is gone, which the receiver notices
+        for batch in batches:
+            connection.send_bytes(batch.serialize())
+        connection.send_bytes(b"")
+
+
+def serve(number: int) -> None:
+    """The process: one stream after the other, over the socket of this number, until one fails."""
+    connection = Connection(number)
+    pa.set_cpu_count(1)
+    store, plan, memory, settings = connection.recv()
+    made: list[pa.RecordBatch] = []
+    rows = 0  # in these
+
+    def send() -> None:
+        nonlocal rows
+        if made:
+            connection.send_bytes(pa.concat_batches(made).serialize())
+            made.clear()
+            rows = 0
+
+    def feed() -> Iterator[pa.RecordBatch]:
+        while data := connection.recv_bytes():
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), plan.stream)
+            yield batch
+            if batch.num_rows == 0:  # nothing came for a while: what the join gave out must not wait here either
+                send()
+
+    with contextlib.suppress(EOFError, OSError):  # the other side is gone
+        try:
+            join = SemiStreamCacheJoin(store, plan, Budget(memory), settings)
+            while True:
+                for batch in join.join(feed()):
+                    made.append(batch)
+                    rows += batch.num_rows
+                    if rows >= _MESSAGE_ROWS:
+                        send()
+                send()
+                join.check()
+                connection.send_bytes(b"")
+                connection.send((join.stats.copy(), join.unmatched_sample))
+        except SemistreamError as error:
+            connection.send_bytes(b"")
+            connection.send(error)
 
 
 def _joined(node: Node, batches: Input, stop: threading.Event) -> Iterator[pa.RecordBatch]:

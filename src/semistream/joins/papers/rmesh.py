@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.loops import ScanJoin
 from semistream.joins.papers.waiting_join import Shares, Source
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -35,8 +35,6 @@ class RmeshSettings(JoinSettings):
 
 
 class RMeshJoin(ScanJoin):
-    """One read for several steps; see the module."""
-
     name = "rmesh"
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings

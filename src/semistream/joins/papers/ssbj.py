@@ -1,5 +1,4 @@
-"""SSBJ, the semi-stream balanced join (Naeem and others), reconstructed from its abstract: MESHJOIN behind a tuple
-cache.
+"""SSBJ, the semi-stream balanced join (Naeem and others), reconstructed from its abstract: MESHJOIN behind a cache.
 
 Idea: MESHJOIN's scan needs no index and serves any number of matches a key; in front of it stands a cache of the keys
 that are worth their memory, by MOIJ's inequality, so that a skewed stream mostly skips the scan.
@@ -14,15 +13,12 @@ from __future__ import annotations
 
 from semistream.joins.costs import settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.cache_join import CacheFirst
-from semistream.joins.papers.multimap import Entries
-from semistream.joins.papers.scan_join import ScanJoin
+from semistream.joins.papers.loops import CacheFirst, ScanJoin
+from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import Shares
 
 
 class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
-    """A tuple cache in front of MESHJOIN; see the module."""
-
     name = "ssbj"
     idea = "a cache of the keys worth their memory, the others by MESHJOIN's scan"
     cache_share = 0.3

@@ -4,12 +4,10 @@ Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_
 first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R
 that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there.
 Budget: index, disk buffer, output; of the rest three tenths for H_R with its recorder, seven for H_S (a setting).
-Cost: as HYBRIDJOIN with w_S misses a loop, and w_N = w_S·q/(1 − q) hits that cost a probe; a miss probes H_R too,
-which the printed cost leaves out.
+Cost: as HYBRIDJOIN with w_S misses per loop, and w_N = w_S·q/(1 − q) hits that cost a probe, as a miss does too.
 Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations.
 Departures: the threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is
-not full after that many; the least frequent is found in a random sample; a key's whole group is cached, so many-to-
-many works.
+not full after that many; the least frequent is found in a random sample; a key's whole group is cached.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings
 from semistream.joins.costs import behind_cache
 from semistream.joins.groups import Groups
-from semistream.joins.papers.cache_join import CacheJoin
-from semistream.joins.papers.multimap import Entries
+from semistream.joins.papers.loops import CacheJoin
+from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import Shares
 
 
@@ -49,8 +47,6 @@ class SscjSettings(JoinSettings):
 
 
 class SemiStreamCacheJoin(CacheJoin):
-    """Frequent master tuples in a cache, the others by HYBRIDJOIN; see the module."""
-
     name = "sscj"
     idea = "frequent master tuples in a cache with an adaptive threshold, the others by HYBRIDJOIN"
     settings_type = SscjSettings

@@ -5,8 +5,7 @@ stream buffer. Join: when that is full, all blocks it needs are read in the orde
 many tuples; counters by block decide which ones stay in memory.
 Budget: index, disk buffer, output; of the rest two fifths for blocks in memory, the others for the stream buffer.
 Invariants: after a join phase nobody waits; nobody waits for a block that is in memory.
-Departures: neighbouring blocks are not joined into one read; the pending phase is the piece in which the stream
-comes.
+Departures: neighbouring blocks are not joined into one read; the pending phase is the piece in which tuples come.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from semistream.joins.papers.waiting_join import Shares
 
 
 class SemiStreamIndexJoin(BlockJoin):
-    """All needed blocks in one pass; see the module."""
-
     name = "ssij"
     idea = "misses gather until the buffer is full, then all blocks they need are read in order"
 

@@ -1,24 +1,125 @@
 """H_S and Q of the papers: waiting stream tuples by key, the keys in order of arrival, every byte counted.
 
-Keys and links are compact arrays (see `semistream.kernels.multimap`). Columns of fixed width lie in arrays by slot,
-so a tuple takes its own bytes and no more. Text and nested columns stay Arrow, in blocks that are put together when
-half of their rows have left; they are charged three times, for the block, its garbage and the new one.
+`Multimap`, on which H_R stands too, has compact arrays of keys and links (see `semistream.kernels.multimap`). Columns
+of fixed width lie in arrays by slot, so a tuple takes its own bytes and no more. Text and nested columns stay Arrow, in
+blocks that are put together when half of their rows have left; they are charged three times, for the block, its garbage
+and the new one.
 """
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import InvariantError
-from semistream.joins.papers.multimap import Entries, Multimap, Slots
 from semistream.keys import Codes
 
-TEXT_BYTES = 24  # a guess, before the first row is seen
+Slots = npt.NDArray[np.int32]
+Entries = npt.NDArray[np.int64]
+_TEXT_BYTES = 24  # a guess, before the first row is seen
 _NODE_BYTES = 65  # code, six links of the key, two of the tuple, free lists, flag, birth, time, up to two buckets
+
+
+class Multimap:
+    """At most ``capacity`` slots under any number of keys."""
+
+    def __init__(self, capacity: int) -> None:
+        from semistream.kernels import multimap
+
+        self._kernels = multimap
+        self.capacity = capacity
+        self._state = np.empty(4, np.int64)
+        self._buckets = np.empty(1 << max(3, int(capacity).bit_length()), np.int32)
+        self._codes = np.empty(capacity, np.uint64)
+        self._keys = np.empty((capacity, multimap.KEY_FIELDS), np.int32)
+        self._slots = np.empty((capacity, multimap.SLOT_FIELDS), np.int32)
+        self._free_slots, self._free_keys = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+        Multimap.clear(self)
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self._state, self._buckets, self._codes, self._keys, self._slots, self._free_slots, self._free_keys
+
+    @property
+    def free(self) -> int:
+        return int(self._state[self._kernels.FREE_SLOTS])
+
+    @property
+    def used(self) -> int:
+        return self.capacity - self.free
+
+    @property
+    def keys(self) -> int:
+        return self.capacity - int(self._state[self._kernels.FREE_KEYS])
+
+    def insert(self, codes: Codes) -> Slots:
+        """Take a slot for each code; there must be room."""
+        slots = np.empty(len(codes), np.int32)
+        self._kernels.insert(*self._parts, np.ascontiguousarray(codes), slots)
+        return slots
+
+    def lookup(self, codes: Codes) -> Entries:
+        """The entry of each code, or -1."""
+        found = np.empty(len(codes), np.int64)
+        self._kernels.lookup(self._buckets, self._codes, self._keys, np.ascontiguousarray(codes), found)
+        return found
+
+    def counts(self, entries: Entries) -> npt.NDArray[np.int64]:
+        """How many slots each of these keys has."""
+        return self._keys[entries, self._kernels.COUNT].astype(np.int64)
+
+    def slots_of(self, entries: Entries) -> Slots:
+        """The slots of these keys, key by key, the oldest first."""
+        slots = np.empty(int(self.counts(entries).sum()), np.int32)
+        self._kernels.list_slots(self._keys, self._slots, entries, slots)
+        return slots
+
+    def entries_of(self, slots: Slots) -> Entries:
+        return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
+
+    def codes_of(self, slots: Slots) -> Codes:
+        return self._codes[self.entries_of(slots)]
+
+    def live(self) -> Entries:
+        return np.flatnonzero(self._keys[:, self._kernels.COUNT] > 0)
+
+    def codes_held(self) -> Codes:
+        return self._codes[self.live()]
+
+    def remove(self, entries: Entries) -> None:
+        """Remove keys with all their slots."""
+        self._kernels.remove_keys(*self._parts, np.ascontiguousarray(entries))
+
+    def touch(self, entries: Entries) -> None:
+        """Make these keys the youngest, the last of them most of all."""
+        self._kernels.touch(self._state, self._keys, np.ascontiguousarray(entries))
+
+    def oldest_keys(self, slots: int) -> Entries:
+        """The oldest keys that have this many slots together."""
+        found = np.empty(min(self.keys, max(0, slots)), np.int64)
+        return found[: self._kernels.oldest(self._state, self._keys, slots, found)]
+
+    def clear(self) -> None:
+        self._state[:] = self.capacity, self.capacity, -1, -1
+        self._buckets[:] = -1
+        self._keys[:] = 0
+        self._free_slots[:] = np.arange(self.capacity, dtype=np.int32)[::-1]
+        self._free_keys[:] = self._free_slots
+
+    def check(self, what: str) -> None:
+        """Every slot is reachable by its key, every key is in the queue once, and free places add up."""
+        found = np.zeros(4, np.int64)
+        self._kernels.census(self._state, self._buckets, self._keys, self._slots, found)
+        keys, used, queued, wrong = found.tolist()
+        if wrong or keys != self.keys or queued != keys or used != self.used:
+            raise InvariantError(
+                f"{what}: {self.used} slots of {self.keys} keys are counted, found are {used} of {keys}, {queued} in "
+                f"the queue, {wrong} linked wrongly"
+            )
 
 
 def _width(kind: pa.DataType) -> int:
@@ -27,15 +128,15 @@ def _width(kind: pa.DataType) -> int:
     return max(1, kind.bit_width // 8) if simple else 0  # truth values take a byte
 
 
-def text_bytes(schema: pa.Schema) -> int:
-    """What is planned for a tuple's columns without a fixed width."""
-    return sum(TEXT_BYTES for field in schema if not _width(field.type))
+def _planned_text(schema: pa.Schema) -> int:
+    """Bytes for a tuple's columns without a fixed width."""
+    return sum(_TEXT_BYTES for field in schema if not _width(field.type))
 
 
 def slot_bytes(schema: pa.Schema) -> int:
     """What a waiting tuple takes, with its key and its links."""
     fixed = sum(_width(field.type) + 1 for field in schema if _width(field.type))
-    other = text_bytes(schema)
+    other = _planned_text(schema)
     return _NODE_BYTES + fixed + 3 * other + (8 if other else 0)
 
 
@@ -51,6 +152,7 @@ class StreamTable(Multimap):
         self.came = np.zeros(capacity, np.float32)  # and the second, as `clock` says
         self._fixed = {at: _Column(field, capacity) for at, field in enumerate(schema) if _width(field.type)}
         self._rest = _Blocks([at for at in range(len(schema)) if at not in self._fixed], capacity)
+        self.text_limit = _planned_text(schema) * capacity
 
     tuples = Multimap.used  # that wait
 
@@ -64,11 +166,9 @@ class StreamTable(Multimap):
         return int(self._rest.of(batch).nbytes)
 
     def clock(self) -> float:
-        """Seconds since the table was made."""
         return time.monotonic() - self._made
 
     def clear(self) -> None:
-        """Forget everything."""
         super().clear()
         self._rest.clear()
 
@@ -84,13 +184,11 @@ class StreamTable(Multimap):
         return slots
 
     def take(self, slots: Slots) -> pa.RecordBatch:
-        """The tuples in these slots."""
         others = iter(self._rest.take(slots).columns if len(self._fixed) < len(self.schema) else [])
         columns = [self._fixed[at].take(slots) if at in self._fixed else next(others) for at in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def has_value(self, slots: Slots, column: str) -> npt.NDArray[np.bool_]:
-        """Which of these tuples have a value in a column."""
         position = self.schema.get_field_index(column)
         if position in self._fixed:
             return self._fixed[position].valid[slots]
@@ -113,7 +211,6 @@ class StreamTable(Multimap):
             raise InvariantError("stream table: a tuple expired before an older one of its key")
 
     def waiting_slots(self) -> Slots:
-        """All slots in use."""
         used = np.ones(self.capacity, np.bool_)
         used[self._free_slots[: self.free]] = False
         return np.flatnonzero(used).astype(np.int32)

@@ -28,8 +28,6 @@ class TunedXHybridSettings(JoinSettings):
 
 
 class TunedXHybridJoin(XHybridJoin):
-    """Both parts have sizes of their own; see the module."""
-
     name = "tuned_xhybrid"
     idea = "X-HYBRIDJOIN with tuned sizes of its two parts"
     settings_type = TunedXHybridSettings

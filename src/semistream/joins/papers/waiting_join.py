@@ -10,24 +10,22 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.errors import InvariantError, MemoryBudgetError
+from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, Prediction, Scenario
 from semistream.joins.costs import Master
 from semistream.joins.groups import Groups
 from semistream.joins.output import MOST_ROWS, Output, pieces
-from semistream.joins.papers.in_order import CELL_OVERHEAD, OrderedMeeting
 from semistream.joins.papers.master_cache import row_cost
-from semistream.joins.papers.meeting import Meeting
-from semistream.joins.papers.multimap import Entries, Slots
+from semistream.joins.papers.meeting import CELL_OVERHEAD, Meeting, OrderedMeeting
 from semistream.joins.papers.partitions import Partitions
-from semistream.joins.papers.stream_table import StreamTable, slot_bytes, text_bytes
+from semistream.joins.papers.stream_table import Entries, Slots, StreamTable, slot_bytes
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
@@ -57,12 +55,11 @@ class Shares:
     slot: int
     free: int
     piece_rows: int  # of the stream and of the output, worked on at once
-    reserved: Mapping[str, int] = field(default_factory=dict)  # bytes by name, before the stream table gets the rest
+    reserved: Mapping[str, int] = field(default_factory=dict)  # see `WaitingJoin.reserves`
     in_buffer: int = 1  # partitions that fill the disk buffer
 
     @property
     def slots(self) -> int:
-        """Tuples that may wait."""
         return 1 + max(0, self.free - sum(self.reserved.values())) // self.slot
 
     @cached_property
@@ -77,7 +74,6 @@ class Shares:
 
 
 def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordBatch, Codes]:
-    """The tuples that the mask has."""
     some = np.flatnonzero(mask)
     return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
 
@@ -130,15 +126,12 @@ class Source:
         return codes, columns[0].is_valid().to_numpy(zero_copy_only=False)
 
     def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
-        """The next ``count`` tuples."""
         taken = self.stream.slice(0, count), self._codes[:count]
         self.stream, self._codes = self.stream.slice(count), self._codes[count:]
         return taken
 
 
 class WaitingJoin(Join):
-    """Tuples wait for their part of R; see the module."""
-
     needs = frozenset({"pages"})
     buffer_share = 0.02  # of what the least budget leaves
     buffer_setting = "buffer_share"  # its name, in joins that have one
@@ -157,15 +150,12 @@ class WaitingJoin(Join):
         capacity = 1 + budget.free // shares.slot
         budget.grant("stream table", (capacity - 1) * shares.slot)
         self.table = StreamTable(plan.stream, capacity)
-        self._text_limit = text_bytes(plan.stream) * capacity
         self.output = Output(plan, self.facts.layout, self.stats, shares.piece_rows)
         self.meeting = Meeting(self.table, self.output)
         if plan.ordered:
             self.meeting = OrderedMeeting(self.table, self.output, self.facts, self.partitions.reader)
         self.unmatched_sample = self.output.unmatched_sample
         self.iteration = 0
-
-    # -- the flow --------------------------------------------------------------------------------------------------
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self._loop(Source(batches, self))
@@ -187,14 +177,15 @@ class WaitingJoin(Join):
     def _fitting(self, stream: pa.RecordBatch) -> int:
         """How many of these tuples may wait now; text longer than it was taken for must not pass the budget either."""
         count = min(stream.num_rows, max(0, self.room))
-        if count == 0 or self._text_limit == 0:
+        limit = self.table.text_limit
+        if count == 0 or limit == 0:
             return count
-        left = self._text_limit - self.table.text_bytes
+        left = limit - self.table.text_bytes
         while count and self.table.text_of(stream.slice(0, count)) > left:
             count //= 2
         if count == 0 and self.table.tuples == 0:
             text = self.table.text_of(stream.slice(0, 1))
-            if text > max(self._text_limit, _LEAST_TEXT):
+            if text > max(limit, _LEAST_TEXT):
                 raise MemoryBudgetError(
                     f"a row of the stream takes {text:,} bytes while it waits, which is more than "
                     f"memory={self.budget.total:,} has room for; give at least {self.budget.total + 3 * text:,}"
@@ -237,14 +228,12 @@ class WaitingJoin(Join):
     def _brought(self, entries: Entries, groups: Groups) -> None:
         """Groups of rows that tuples met, before these leave."""
 
-    # -- what every join has -----------------------------------------------------------------------------------------
-
     def check(self) -> None:
         """Accounting, the table's links, and nobody left in it."""
         super().check()
         self.table.check(self.name)
-        if self.table.tuples:
-            raise InvariantError(f"{self.name}: {self.table.tuples} tuples still wait after the end of the input")
+        waiting = self.table.tuples
+        self._ensure(holds=waiting == 0, said=f"{waiting} tuples still wait after the end of the input")
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
@@ -253,7 +242,7 @@ class WaitingJoin(Join):
 
     @classmethod
     def divide(cls, scenario: Scenario) -> Shares:
-        """How a budget is divided, in a run and in the cost model; a subclass adds what it reserves."""
+        """How a budget is divided, in a run and in the cost model."""
         facts, plan, total = scenario.facts, scenario.plan, scenario.memory_bytes
         spare = max(0, total - cls.least_bytes(facts, plan))
         buffer = buffer_bytes(facts, spare, getattr(scenario.settings, cls.buffer_setting, cls.buffer_share))
@@ -261,7 +250,14 @@ class WaitingJoin(Join):
         row = output_row_bytes(facts, plan)
         output = row + int(min(_MOST_OUTPUT, spare * _OUTPUT_SHARE))
         free = max(0, total - facts.index_bytes - buffer - output - slot)
-        return Shares(scenario, spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
+        shares = Shares(scenario, spare, buffer, output, slot, free, max(1, min(MOST_ROWS, output // row)))
+        return replace(shares, reserved=cls.reserves(shares))
+
+    @classmethod
+    def reserves(cls, shares: Shares) -> dict[str, int]:
+        """Bytes by name that are a join's own; the stream table gets the rest."""
+        del shares
+        return {}
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:

@@ -6,23 +6,20 @@ Budget: index, swappable part, pinned part, output; the rest are slots of H.
 Cost: c_loop = c_IO(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A); w = h_S/(n(1 − p_N) + p_N).
 Invariants: HYBRIDJOIN's; after the pinned probe no waiting key is pinned.
 Departures: the pinned part is probed before the oldest key is chosen, or the load may be wasted. Stores are sorted by
-key: pinning helps when keys are ranks, as in the papers' own experiments; on shuffled keys it is HYBRIDJOIN with less
-memory.
+key: pinning helps when keys are ranks, as in the papers; on shuffled keys it is HYBRIDJOIN with less memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.contract import Scenario
 from semistream.joins.costs import queue_reads, settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.queue_join import QueueJoin
+from semistream.joins.papers.loops import QueueJoin
 from semistream.joins.papers.waiting_join import Shares
 from semistream.stores.fetching import copy_rows
 
@@ -30,8 +27,6 @@ _PINNED = "pinned part"
 
 
 class XHybridJoin(QueueJoin):
-    """The first pages of R stay in memory; see the module."""
-
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
     buffer_name = "swappable part"
@@ -75,11 +70,11 @@ class XHybridJoin(QueueJoin):
         return 2 * shares.buffer
 
     @classmethod
-    def divide(cls, scenario: Scenario) -> Shares:
-        """As HYBRIDJOIN, with whole pages that are pinned; the rows taken from them are kept too."""
-        shares, page = super().divide(scenario), scenario.facts.page_bytes
+    def reserves(cls, shares: Shares) -> dict[str, int]:
+        """Whole pages are pinned; the rows taken from them are kept too."""
+        page = shares.scenario.facts.page_bytes
         pinned = min(cls.pinned_bytes(shares), shares.free) if shares.spare > 0 else 0
-        return replace(shares, reserved={_PINNED: 2 * (pinned // page // 2) * page})
+        return {_PINNED: 2 * (pinned // page // 2) * page}
 
     @classmethod
     def counts(cls, shares: Shares) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import InvariantError
-from semistream.joins.matching import Indices
+from semistream.joins.output import Indices
 from semistream.joins.sizes import cell_bytes
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of, own_memory
@@ -29,6 +29,7 @@ _WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
 # the misses of a period is noise, a period much shorter cannot tell the keys at the cache's edge apart.
 _SKETCH_PER_CELL = 3.0
 _LEAST_CELLS = 8
+_HEADER_BYTES = 32 * 8
 _CELL_ROOM = 1.1  # times a key's mean rows; longer ones take several cells
 _PERIOD = 40  # arrivals a cell before the counts are halved
 
@@ -46,12 +47,15 @@ class TupleCache:
         self.layout = layout
         self.shape = shape
         self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.HEADER_FIELDS)
-
-    # -- making ----------------------------------------------------------------------------------------------------
+        cell_bytes, simple = shape["cell_bytes"], shape["simple"]
+        cells, buckets, sketch, cells_at = self.geometry(shape["size"], cell_bytes)
+        value_at = kernels.SIMPLE_VALUE_AT if simple else kernels.CHAIN_VALUE_AT
+        # What never changes: the header's first fields, from `MAGIC` to `CELLS_AT`.
+        self._fixed = [_MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
+        self._fixed += [_HEADER_BYTES, cells_at - sketch, cells_at]
 
     @classmethod
     def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> TupleCache:
-        """A cache in this process's own memory."""
         memory = own_memory(size)
         if size >= 4 << 20:
             memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
@@ -60,89 +64,52 @@ class TupleCache:
         return cache
 
     @staticmethod
-    def geometry(size: int, cell_bytes: int) -> dict[str, int]:
-        """How many cells, slots and sketch counters fit into ``size`` bytes, and where they lie."""
-        fixed = 32 * 8 + 128
-        cells = int((size - fixed) / (cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL)) - 1
+    def geometry(size: int, cell_bytes: int) -> tuple[int, int, int, int]:
+        """How many cells, buckets and sketch counters fit into ``size`` bytes, and where the cells begin."""
+        room = size - _HEADER_BYTES - 128
+        cells = int(room / (cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL)) - 1
         buckets = int(cells * _WAYS_PER_CELL / 10) + 1
         sketch = (max(64, int(cells * _SKETCH_PER_CELL)) + 7) & ~7
-        buckets_at = 32 * 8
-        sketch_at = buckets_at + 64 * buckets
-        return {
-            "cells": cells,
-            "buckets": buckets,
-            "sketch": sketch,
-            "buckets_at": buckets_at,
-            "sketch_at": sketch_at,
-            "cells_at": sketch_at + sketch,
-        }
+        return cells, buckets, sketch, _HEADER_BYTES + 64 * buckets + sketch
 
     @classmethod
     def holds_anything(cls, size: int, cell_bytes: int) -> bool:
         """Is a cache of this size worth making?"""
-        return size > 0 and cls.geometry(size, cell_bytes)["cells"] >= _LEAST_CELLS
-
-    def format(self, size: int, cell_bytes: int, *, simple: bool) -> None:
-        """Lay out an empty cache in the buffer (which must read as zeros beyond the header)."""
-        k, h = self._kernels, self.header
-        g = self.geometry(size, cell_bytes)
-        h[:] = 0
-        h[k.CELLS], h[k.BUCKETS], h[k.SKETCH], h[k.CELL_BYTES] = g["cells"], g["buckets"], g["sketch"], cell_bytes
-        h[k.VALUE_AT] = k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT
-        h[k.SIMPLE] = int(simple)
-        h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT] = g["buckets_at"], g["sketch_at"], g["cells_at"]
-        h[k.FREE_HEAD] = k.NONE
-        h[k.LIMIT] = g["cells"]
-        h[k.MAGIC] = _MAGIC
+        return size > 0 and cls.geometry(size, cell_bytes)[0] >= _LEAST_CELLS
 
     def reset(self) -> None:
         """Start afresh. The cells need no clearing: those above ``top`` are never looked at."""
-        self.format(**self.shape)
         k, h = self._kernels, self.header
-        np.frombuffer(self._memory, np.uint8)[int(h[k.BUCKETS_AT]) : int(h[k.CELLS_AT])] = 0
+        h[:] = 0
+        h[k.FREE_HEAD], h[k.LIMIT] = k.NONE, self._fixed[k.CELLS]
+        h[: len(self._fixed)] = self._fixed
+        np.frombuffer(self._memory, np.uint8)[self._fixed[k.BUCKETS_AT] : self._fixed[k.CELLS_AT]] = 0
 
     @property
     def sound(self) -> bool:
         """Is the header as it should be? Checked before every use: a damaged one would lead the kernels astray."""
-        return self.fits(**self.shape)
-
-    def fits(self, size: int, cell_bytes: int, *, simple: bool) -> bool:
-        """Does the header describe a sound cache of this geometry?"""
-        k, h, g = self._kernels, self.header.tolist(), self.geometry(size, cell_bytes)
+        k, h, fixed = self._kernels, self.header.tolist(), self._fixed
         return bool(
-            h[k.MAGIC] == _MAGIC
-            and h[k.CELLS] == g["cells"]
-            and h[k.BUCKETS] == g["buckets"]
-            and h[k.SKETCH] == g["sketch"]
-            and h[k.CELL_BYTES] == cell_bytes
-            and h[k.SIMPLE] == int(simple)
-            and h[k.VALUE_AT] == (k.SIMPLE_VALUE_AT if simple else k.CHAIN_VALUE_AT)
-            and [h[k.BUCKETS_AT], h[k.SKETCH_AT], h[k.CELLS_AT]] == [g["buckets_at"], g["sketch_at"], g["cells_at"]]
-            and 0 <= h[k.TOP] <= h[k.LIMIT] <= g["cells"]
+            h[: len(fixed)] == fixed
+            and 0 <= h[k.TOP] <= h[k.LIMIT] <= fixed[k.CELLS]
             and 0 <= h[k.LIVE] <= h[k.TOP]
             and 0 <= h[k.FREE_COUNT] <= h[k.TOP]
-            and 0 <= h[k.HAND] < g["buckets"]
-            and (h[k.FREE_HEAD] == k.NONE or 0 <= h[k.FREE_HEAD] < g["cells"])
+            and 0 <= h[k.HAND] < fixed[k.BUCKETS]
+            and (h[k.FREE_HEAD] == k.NONE or 0 <= h[k.FREE_HEAD] < fixed[k.CELLS])
             and h[k.COUNTED] >= 0
         )
 
-    # -- locking: nothing to do for private memory -------------------------------------------------------------------
-
     @contextmanager
     def reading(self) -> Iterator[bool]:
-        """While held, addresses from `probe` stay valid. Yields False when the cache must not be used."""
+        """While held, addresses from `probe` stay valid; while `writing` is, nobody else uses the cache.
+
+        Yields False when the cache must not be used.
+        """
         if not self.sound:
             self.reset()
         yield True
 
-    @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """While held, nobody else uses the cache. Yields False when the cache must not be used."""
-        if not self.sound:
-            self.reset()
-        yield True
-
-    # -- using -----------------------------------------------------------------------------------------------------
+    writing = reading
 
     @property
     def rows(self) -> int:
@@ -202,53 +169,39 @@ class TupleCache:
         k.spread_values(values, counts, head, last, index, rows)
         return index, rows, buffer
 
-    def offer(self, codes: Codes, packed: PackedRows, first: Indices, last: Indices, least: int, longest: int) -> int:
-        """Offer groups of packed rows, rows first[i] to last[i] of ``packed`` for codes[i]; returns how many were
-        taken.
-        """
+    def offer(self, codes: Codes, packed: PackedRows, first: Indices, last: Indices, least: int, longest: int) -> None:
+        """Offer groups of packed rows: rows first[i] to last[i] of ``packed`` for codes[i]."""
+        k, h = self._kernels, self.header
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
         values = np.ascontiguousarray(starts + address_of(packed.buffer))
-        taken = int(self._admission.admit(self.header, codes, values, np.ascontiguousarray(lengths), least, longest))
-        self._age()
-        return taken
+        self._admission.admit(h, codes, values, np.ascontiguousarray(lengths), least, longest)
+        if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
+            k.halve(h)
 
-    def offer_absent(self, codes: Codes, least: int) -> int:
-        """Remember keys that the master does not hold."""
+    def offer_absent(self, codes: Codes, least: int) -> None:
         nothing = np.zeros(len(codes), np.int64)
-        return int(self._admission.admit(self.header, codes, nothing, nothing, least, 0))
+        self._admission.admit(self.header, codes, nothing, nothing, least, 0)
 
-    def discard(self, codes: Codes) -> int:
-        """Drop keys that changed in the master."""
-        return int(self._admission.discard(self.header, codes))
-
-    def limit(self, cells: int) -> None:
-        """Use at most this many cells; memory beyond goes back to the system."""
-        k, h = self._kernels, self.header
-        cells = max(_LEAST_CELLS, min(int(h[k.CELLS]), cells))
-        if cells < h[k.TOP]:
-            self._admission.limit_cells(h, cells)
-            if isinstance(self._memory, mmap.mmap):
-                page = mmap.PAGESIZE
-                start = -(-int(h[k.CELLS_AT] + cells * h[k.CELL_BYTES]) // page) * page
-                if start < len(self._memory):
-                    self._memory.madvise(mmap.MADV_DONTNEED, start, len(self._memory) - start)
-        h[k.LIMIT] = cells
+    def discard(self, codes: Codes) -> None:
+        self._admission.discard(self.header, codes)
 
     def limit_bytes(self, size: int) -> None:
-        """Keep `used_bytes` within a size."""
+        """Keep `used_bytes` within a size; memory beyond goes back to the system."""
         k, h = self._kernels, self.header
-        self.limit(int((size - h[k.CELLS_AT]) // h[k.CELL_BYTES]))
+        cells = max(_LEAST_CELLS, min(int(h[k.CELLS]), int((size - h[k.CELLS_AT]) // h[k.CELL_BYTES])))
+        if cells < h[k.TOP]:
+            self._admission.limit_cells(h, cells)
+            page = mmap.PAGESIZE
+            start = -(-int(h[k.CELLS_AT] + cells * h[k.CELL_BYTES]) // page) * page
+            if start < len(self._memory):
+                self._memory.madvise(mmap.MADV_DONTNEED, start, len(self._memory) - start)
+        h[k.LIMIT] = cells
 
     @property
     def arrivals_counted(self) -> int:
         """Arrivals that the present counts stand for."""
         return int(self.header[self._kernels.COUNTED])
-
-    def _age(self) -> None:
-        k, h = self._kernels, self.header
-        if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
-            k.halve(h)
 
     def check(self) -> None:
         """Every entry is found where it should be; live, chained and free cells add up."""

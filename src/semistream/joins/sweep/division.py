@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semistream.joins.sizes import output_row_bytes
-from semistream.joins.window import row_charge
+from semistream.joins.sizes import output_row_bytes, row_charge
 from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
@@ -27,11 +26,7 @@ class Division:
     cache: int
     window: int
     lanes: int = 1  # threads that have a reader each
-
-    @property
-    def pieces(self) -> int:
-        """Pieces of output that are there at once: one that leaves while each lane makes another."""
-        return pieces_at_once(self.lanes)
+    pieces: int = 1  # of output that are there at once: one that leaves while each lane makes another
 
     @staticmethod
     def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1) -> Division:
@@ -46,17 +41,12 @@ class Division:
         )
 
 
-def pieces_at_once(lanes: int) -> int:
-    """See `Division.pieces`."""
-    return 1 if lanes == 1 else lanes + 1
-
-
 def _divided(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int, lanes: int) -> Division | None:
     """The division for so many lanes, if their pieces are not too small."""
     page = facts.largest_page
     row = output_row_bytes(facts, plan)
     waiting = row_charge(plan.stream)
-    index, pieces = facts.index_bytes * tasks, pieces_at_once(lanes)
+    index, pieces = facts.index_bytes * tasks, 1 if lanes == 1 else lanes + 1
     spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
     # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
     part = 2 * spare // (tasks * (lanes + 1))
@@ -69,4 +59,4 @@ def _divided(facts: StoreFacts, plan: LookupPlan, total: int, share: float, task
         return None
     cache = int(max(0, rest - tasks * waiting) * share)
     window = (rest - cache) // tasks
-    return Division(index, 2 * buffer, reads, output, cache, window, lanes)
+    return Division(index, 2 * buffer, reads, output, cache, window, lanes, pieces)

@@ -7,15 +7,13 @@ Idea
        cost less than a new request, several requests are in flight, the next chunk loads while this one is joined.
        Few misses make point reads, many one sequential scan: INLJ, HYBRIDJOIN, SSIJ and MESHJOIN are its corners.
     3. Every arrival is counted, in the cell of a cached key or in a decaying sketch. A key is cached when that saves
-       more window than it takes: MOIJ's inequality, corrected (below), and when it is more frequent than what must
-       go for it.
+       more window than it takes, and when it is more frequent than what must go for it.
     4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
        by a Bloom filter of the master's keys.
 
 Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
-    remainder. Either side pays: a larger cache makes fewer misses, a larger window makes each cheaper. The share begins
-    where the cost model has it for a Zipf stream, since a large window is swept too seldom to find it by trying, and
-    follows the marginal gain, from the counts of the last sweep (see `_balance`).
+    remainder. The share begins where the cost model has it for a Zipf stream, since a large window is swept too seldom
+    to find it by trying, and follows the marginal gain, from the counts of the last sweep (`split.Balance`).
 
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
     one miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window
@@ -43,16 +41,13 @@ from semistream.budget import Budget
 from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import pieces
-from semistream.joins.sizes import output_row_bytes, projected
-from semistream.joins.sweep.absent import AbsentKeys
-from semistream.joins.sweep.balance import Balance
+from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
-from semistream.joins.sweep.lane import Arrived, Lane
-from semistream.joins.sweep.shares import SHARES, shares_of
-from semistream.joins.sweep.split import predict_sweep
+from semistream.joins.sweep.lane import AbsentKeys, Arrived, Lane
+from semistream.joins.sweep.split import Balance, predict_sweep
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
-from semistream.joins.window import Window, charge, row_charge
+from semistream.joins.window import SHARES, Window, shares_of
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.pacing import WAIT_SECONDS, check_wait_seconds
 from semistream.stats import ReadCounters, Stats
@@ -114,27 +109,19 @@ class SweepJoin(Join):
         if cache is None and TupleCache.holds_anything(parts.cache, cell):
             self.cache = TupleCache.private(parts.cache, layout, cell, simple=simple)
         self._own = None if self._shared else self.cache
-        chosen = self.settings
-        self.balance = Balance(
-            facts, plan, parts, self._own, self._room, adapt=chosen.adapt, wait_seconds=chosen.wait_seconds
-        )
+        self.balance = Balance(self, self._own, self._room)
         self.window = Window(plan.stream, budget)
         self.absent = AbsentKeys(store, budget)
         offering = threading.Lock()
-        self.lanes = [
-            Lane(store, plan, parts, self.cache, self.absent, self.stats, chosen.reads_in_flight, offering)
-            for _ in range(parts.lanes)
-        ]
+        self.lanes = [Lane(self, offering) for _ in range(parts.lanes)]
         self.output = self.lanes[0].output
         self.unmatched_sample = self.output.unmatched_sample
         for lane in self.lanes:
             lane.output.unmatched_sample = self.unmatched_sample
-        self._ahead: Ahead[tuple[Arrived, Stats]] = Ahead()
+        self._ahead: Ahead[Arrived] = Ahead()
         self._clock = clock
         self._swept_at = 0
         self._account()
-
-    # -- the flow --------------------------------------------------------------------------------------------------
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -147,7 +134,6 @@ class SweepJoin(Join):
             self._ahead.stop()
 
     def due(self) -> float:
-        """See `Join.due`."""
         since = self.window.since
         return math.inf if since is None else since + self.settings.wait_seconds - self._clock()
 
@@ -158,7 +144,6 @@ class SweepJoin(Join):
 
     @property
     def window_limit(self) -> int:
-        """Bytes that the window may take now."""
         if self._shared:
             return self.parts.window
         return self._room - self.absent.bytes - self.balance.limit
@@ -177,17 +162,13 @@ class SweepJoin(Join):
                 self._ahead.seen()  # nobody looks at a damaged cache while it is made anew
             self._ahead.start(partial(self.lanes[number % lanes].arrive_apart, piece))
             if before is not None:
-                yield from self._take(*before)
+                yield from self._leave(before)
         while len(self._ahead):
-            yield from self._take(*self._ahead.next())
-
-    def _take(self, arrived: Arrived, stats: Stats) -> Iterator[pa.RecordBatch]:
-        stats.move_to(self.stats)
-        yield from self._leave(arrived)
+            yield from self._leave(self._ahead.next())
 
     def _leave(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
         """Give out what leaves at once; let the others wait."""
-        yield from arrived.leave()
+        yield from arrived.leave(self.stats)
         yield from self._wait(arrived)
         if self.due() <= 0:
             yield from self._sweep(full=True)
@@ -223,9 +204,8 @@ class SweepJoin(Join):
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
         if self.window.rows == 0:
             return
-        for arrived, stats in self._ahead.seen():  # lanes are needed, and nobody may look at the cache
-            stats.move_to(self.stats)
-            yield from arrived.leave()
+        for arrived in self._ahead.seen():  # lanes are needed, and nobody may look at the cache
+            yield from arrived.leave(self.stats)
         used = self.window.bytes
         before = self._counters()
         stream, codes = self.window.take()
@@ -269,8 +249,6 @@ class SweepJoin(Join):
         all_of = [lane.reader.counters for lane in self.lanes]
         return ReadCounters(*(sum(getattr(one, name) for one in all_of) for name in ("pages", "requests", "bytes")))
 
-    # -- step 3: what to keep ----------------------------------------------------------------------------------------
-
     def _least_frequency(self) -> int:
         """The corrected inequality as a count: keys seen less often than this are not worth their bytes."""
         if self.cache is None:
@@ -308,8 +286,6 @@ class SweepJoin(Join):
             raise InvariantError(f"sweep: a cache of {self._own.used_bytes:,} bytes does not fit {self.budget.parts}")
         self.stats.peak_bytes = self.budget.peak
 
-    # -- what every join has -------------------------------------------------------------------------------------------
-
     def check(self) -> None:
         """Accounting, the cache's structure, and an empty window."""
         super().check()
@@ -317,16 +293,14 @@ class SweepJoin(Join):
             with self.cache.reading() as usable:
                 if usable:
                     self.cache.check()
-        if self.window.rows:
-            raise InvariantError(f"sweep: {self.window.rows} rows still wait after the end of the input")
+        waiting = self.window.rows
+        self._ensure(holds=waiting == 0, said=f"{waiting} rows still wait after the end of the input")
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        """See `Join.least_bytes`."""
         waiting = row_charge(plan.stream)
         return int(facts.index_bytes + 2 * facts.largest_page + PLAN_BYTES + output_row_bytes(facts, plan) + waiting)
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
-        """See `predict_sweep`."""
         return predict_sweep(scenario, SweepSettings.of(scenario.settings))

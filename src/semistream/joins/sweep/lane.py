@@ -9,25 +9,63 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from semistream.budget import Budget
 from semistream.joins.groups import Waiting, groups_of
-from semistream.joins.matching import Indices
-from semistream.joins.output import MOST_ROWS, Output
-from semistream.joins.sizes import output_row_bytes
-from semistream.joins.sweep.absent import AbsentKeys
+from semistream.joins.output import MOST_ROWS, Indices, Output
+from semistream.joins.sizes import charge, output_row_bytes
 from semistream.joins.sweep.cache import TupleCache
-from semistream.joins.sweep.division import Division
-from semistream.joins.sweep.hits import pairs_of_hits
-from semistream.joins.sweep.shares import Share
-from semistream.joins.window import charge
+from semistream.joins.window import Share
 from semistream.keys import Codes, Mask
-from semistream.lookup.bind import LookupPlan
 from semistream.rows import PackedRows, Projection
 from semistream.stats import Stats
 from semistream.stores.contract import PLAN_BYTES, Store
+
+if TYPE_CHECKING:
+    from semistream.joins.sweep.join import SweepJoin
+
+_ABSENT_SHARE = 0.05  # of the keys read: above it the filter is worth its memory
+_LEAST_KEYS = 1000
+_FILTER_SHARE = 0.15  # of the budget at most
+
+
+class AbsentKeys:
+    """The store's filter of its keys, loaded once many reads find nothing, if it is worth its memory."""
+
+    def __init__(self, store: Store, budget: Budget) -> None:
+        self._store, self._budget = store, budget
+        self.filter: npt.NDArray[np.uint64] | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self._budget.parts.get("filter", 0)
+
+    def learn(self, keys: int, absent: int, window_bytes: int) -> None:
+        """Load the filter if many of these keys were absent and it takes less than half of the window."""
+        size = self._store.facts.filter_bytes
+        if self.filter is not None or keys < _LEAST_KEYS or absent <= _ABSENT_SHARE * keys:
+            return
+        most = min(_FILTER_SHARE * self._budget.total, window_bytes // 2 - 1)
+        if 0 < size <= most and self._budget.grant("filter", size):
+            self.filter = self._store.bloom()
+
+    def mark(self, codes: Codes, values: npt.NDArray[np.int64]) -> None:
+        """Set the values of those keys to 1 that have 0, not known, and cannot match."""
+        if self.filter is None:
+            return
+        from semistream.kernels.bloom import bloom_test
+
+        unknown = np.flatnonzero(values == 0)
+        maybe = np.empty(len(unknown), np.bool_)
+        bloom_test(self.filter, codes[unknown], maybe)
+        absent = unknown[~maybe]
+        if len(absent):
+            values[absent[~self._store.in_deltas(codes[absent])]] = 1
 
 
 @dataclass
@@ -38,49 +76,36 @@ class Arrived:
     rows: pa.RecordBatch
     missing: Indices  # of the rows
     codes: Codes  # of those that are missing
+    stats: Stats  # where they were counted
     size: int = 0  # what all rows are charged, if it is known
 
-    def leave(self) -> Iterator[pa.RecordBatch]:
-        """What leaves at once, each batch once."""
+    def leave(self, stats: Stats) -> Iterator[pa.RecordBatch]:
+        """What leaves at once, each batch once; all is counted in ``stats`` then."""
+        if self.stats is not stats:
+            self.stats.move_to(stats)
         self.made.reverse()
         while self.made:
             yield self.made.pop()
 
-    def apart(self) -> Arrived:
-        """Without the rows that need not wait, so that the batch they came in can go."""
-        count = len(self.missing)
-        rows = self.rows if count == self.rows.num_rows else self.rows.take(pa.array(self.missing))
-        return Arrived(self.made, rows, np.arange(count), self.codes, charge(rows))
-
 
 class Lane:
-    """See the module."""
-
-    def __init__(
-        self,
-        store: Store,
-        plan: LookupPlan,
-        parts: Division,
-        cache: TupleCache | None,
-        absent: AbsentKeys,
-        stats: Stats,
-        reads_in_flight: int,
-        offering: threading.Lock,
-    ) -> None:
+    def __init__(self, join: SweepJoin, offering: threading.Lock) -> None:
         """``offering`` is held by the lane that changes the cache."""
-        facts = store.facts
-        self._plan, self._cache, self._absent, self._offering = plan, cache, absent, offering
+        facts, plan, parts = join.facts, join.plan, join.parts
+        self._plan, self._cache, self._absent, self._offering = plan, join.cache, join.absent, offering
         self._page_bytes = facts.page_bytes
         self.projection = Projection(facts.layout, plan.needed)
-        self._simple = facts.unique and self.projection.target.fixed
-        self.reader = store.reader(parts.buffer // 2, reads_in_flight)
+        self._simple = facts.unique and self.projection.target.fixed  # every cached value is one row of fixed width
+        self.reader = join.store.reader(parts.buffer // 2, join.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         self._most_codes = parts.plan // PLAN_BYTES
         most_rows = max(1, min(MOST_ROWS, parts.output // output_row_bytes(facts, plan)))
-        self.output = Output(plan, self.projection.target, stats, most_rows, unique=facts.unique)
+        self.output = Output(plan, self.projection.target, join.stats, most_rows, unique=facts.unique)
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self._simple and self.output.wants_rows else None
+
+    # -- rows that arrive --------------------------------------------------------------------------------------------
 
     def arrive(self, stream: pa.RecordBatch, stats: Stats) -> Arrived:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses must wait."""
@@ -97,7 +122,7 @@ class Lane:
                 if usable:
                     values, hits = self._cache.probe(codes, valid, self._cached_rows)
                     stats.hits += hits
-                    made = pairs_of_hits(self._cache, output, stream, codes, values, simple=self._simple)
+                    made = self._hits(self._cache, stream, codes, values)
         if values is None:
             values = np.where(valid, 0, 1)
         self._absent.mark(codes, values)
@@ -110,12 +135,53 @@ class Lane:
             if not output.all_left(matched):
                 rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
                 made.extend(output.settled(rows, matched))
-        return Arrived(made, stream, missing[:count].copy(), their[:count].copy())
+        return Arrived(made, stream, missing[:count].copy(), their[:count].copy(), stats)
 
-    def arrive_apart(self, stream: pa.RecordBatch) -> tuple[Arrived, Stats]:
-        """As `arrive`, with counts of their own, and nothing that the lane's next piece would change."""
-        stats = Stats()
-        return self.arrive(stream, stats).apart(), stats
+    def arrive_apart(self, stream: pa.RecordBatch) -> Arrived:
+        """As `arrive`, with counts of their own, and without rows that need not wait: the batch they came in can go."""
+        found = self.arrive(stream, Stats())
+        count = len(found.missing)
+        rows = stream if count == stream.num_rows else stream.take(pa.array(found.missing))
+        return Arrived(found.made, rows, np.arange(count), found.codes, found.stats, charge(rows))
+
+    def _hits(
+        self, cache: TupleCache, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]
+    ) -> list[pa.RecordBatch]:
+        """Stream rows beside the cached rows at ``values``, copied while the cache may not change.
+
+        Some values are changed: a damaged hit becomes a miss (0), one of another key with the same code no match (1).
+        """
+        output = self.output
+        if output.sure and not output.wants_rows:
+            return []
+        if self._simple and output.sure:
+            from semistream.kernels.cache_values import found_values
+
+            left, their, rows = np.empty(len(values), np.int64), np.empty_like(codes), np.empty_like(values)
+            count = found_values(values, codes, left, their, rows)
+            if count == len(values):
+                return [output.pairs(stream, None, codes, values)]
+            return [output.pairs(stream, left[:count], their[:count], rows[:count])] if count else []
+        hit_rows = np.flatnonzero(values > 1)
+        if len(hit_rows) == 0:
+            return []
+        left, rows, kept = hit_rows, values[hit_rows], None
+        if not self._simple:
+            index, rows, kept = cache.spread(rows)
+            left = hit_rows[index]
+        if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
+            values[np.setdiff1d(hit_rows, left)] = 0
+        if not output.sure:
+            same = output.matching(stream, left, rows, np.zeros(len(left), np.bool_))
+            found = np.zeros(len(values), np.bool_)
+            found[left[same]] = True
+            values[left[~found[left]]] = 1
+            left, rows = left[same], rows[same]
+        made = list(output.bounded_pairs(stream, left, codes[left], rows)) if output.wants_rows else []
+        del kept
+        return made
+
+    # -- rows that waited --------------------------------------------------------------------------------------------
 
     def meet(
         self, shares: Iterator[Share], stream: pa.RecordBatch, codes: Codes, matched: Mask, least: int

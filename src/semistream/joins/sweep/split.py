@@ -1,4 +1,4 @@
-"""Where `sweep` draws the line between cache and window, and what its cost model makes of that.
+"""The line between cache and window of `sweep`: where the cost model draws it, and how it follows the sweeps of a run.
 
 A byte more of cache saves misses, a byte more of window lets the others share pages; the split goes to where both save
 as much.
@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semistream.joins.contract import Prediction, Scenario
-from semistream.joins.costs import Master, Swept, gap_pages, swept
+from semistream.joins.costs import Master, Popularity, Swept, gap_pages, swept
 from semistream.joins.output import MOST_ROWS
-from semistream.joins.popularity import Popularity
-from semistream.joins.sizes import output_row_bytes, projected
+from semistream.joins.sizes import output_row_bytes, projected, row_charge, waiting_bytes
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
-from semistream.joins.window import row_charge, waiting_bytes
 from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 if TYPE_CHECKING:
-    from semistream.joins.sweep.join import SweepSettings
+    from semistream.joins.sweep.join import SweepJoin, SweepSettings
 
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
@@ -32,6 +30,8 @@ _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
 # cache, 10 %, skews 0 and 0.5: hits of 0.09 lost a fifth of the rate, 0.31 neither lost nor gained).
 _KEEP_SECONDS = 0.13e-6
 _LITTLE = 1.05
+_DAMPING = 0.3  # of a step towards where the split should be
+_TRY_AGAIN = 50  # sweeps after which a closed cache is opened again
 _TRIED, _CLOSER = 16, 2
 _STEEPEST, _HALVINGS = 4.0, 30  # of the exponents that may explain the hits
 _LOST = 0.1  # of the hits that a perfect LFU cache has, what the sketch loses for each share of misses
@@ -94,14 +94,9 @@ def worth_keeping(hits: float, read_seconds: float) -> bool:
     return hits * (MISS_SECONDS + read_seconds) >= _KEEP_SECONDS
 
 
-def window_floor(room: int, row: int) -> int:
-    """The least that is left for the window."""
-    return min(room // 2, max(row * 64, int(room * _LEAST_WINDOW)))
-
-
-def cache_bounds(room: int, floor: int) -> tuple[int, int]:
-    """The least and the most that the cache may get."""
-    return int(room * _LEAST_CACHE), room - floor
+def cache_bounds(room: int, row: int) -> tuple[int, int]:
+    """The least and the most that the cache may get; rows that wait take ``row`` bytes each."""
+    return int(room * _LEAST_CACHE), room - min(room // 2, max(row * 64, int(room * _LEAST_WINDOW)))
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ class Split:
         self.room = parts.cache + parts.window
         self.has_cache = TupleCache.holds_anything(parts.cache, self._cell)
         # The cache's tables are made for the most it may get, and stay when it shrinks.
-        self.tables = TupleCache.geometry(parts.cache, self._cell)["cells_at"] if self.has_cache else parts.cache
+        self.tables = TupleCache.geometry(parts.cache, self._cell)[-1] if self.has_cache else parts.cache
 
     def at(self, cache: float) -> At:
         """With so many bytes for the cache."""
@@ -157,7 +152,7 @@ class Split:
         most = float(self._parts.cache)
         if not self.has_cache:
             return most
-        least, highest = cache_bounds(self.room, window_floor(self.room, self._row))
+        least, highest = cache_bounds(self.room, self._row)
         low, high = min(max(float(least), self.tables), most), min(float(highest), most)
         best = low
         for _ in range(_CLOSER):  # there may be two valleys, so the whole range is looked at first
@@ -204,3 +199,59 @@ def predict_sweep(scenario: Scenario, settings: SweepSettings) -> Prediction:
         gap_pages=then.read.gaps / requests,
         far_ratio=then.far,
     )
+
+
+class Balance:
+    """How many of the bytes that cache and window of a running join have together are the cache's."""
+
+    def __init__(self, join: SweepJoin, cache: TupleCache | None, room: int) -> None:
+        """``cache`` is the join's own, if it has one: what several share is divided once and for all."""
+        facts, plan, parts = join.facts, join.plan, join.parts
+        self._facts, self._cache, self._room, self._most = facts, cache, room, parts.cache
+        self._adapt = join.settings.adapt
+        self._bounds = cache_bounds(room, row_charge(plan.stream))
+        self._request_pages = request_pages(facts, parts.buffer)
+        self.elastic = 0.0
+        self.closed_for = 0  # sweeps since the cache was closed
+        self._filled = False  # was the cache full before these arrivals? It fills while a sweep reads
+        self.limit = parts.cache if cache is not None else 0
+        if cache is not None and self._adapt:
+            self._set(int(Split(facts, plan, parts, wait_seconds=join.settings.wait_seconds).rest()))
+        self._opening = self.limit
+
+    def learn(self, density: float, read_seconds: float, *, filled: bool) -> None:
+        """What a sweep read. Not ``filled``: more room for the window would have been of no use."""
+        self.elastic = elasticity(density, read_seconds, self._facts, self._request_pages) if filled else 0.0
+
+    def move(self, miss_ratio: float, read_seconds: float, taken: int) -> None:
+        """Move towards the split where a byte more of cache saves as much as a byte more of window.
+
+        A cache that costs more than it saves is closed, and tried again much later: streams change. ``taken`` bytes are
+        neither side's.
+        """
+        cache = self._cache
+        if cache is None or not self._adapt:
+            return
+        filled, self._filled = self._filled, cache.full
+        if not filled:  # these misses are those of a cold start
+            return
+        low, high = self._bounds[0], self._bounds[1] - taken
+        if self.closed_for:
+            self.closed_for = (self.closed_for + 1) % _TRY_AGAIN
+            if not self.closed_for:
+                self._set(min(self._opening, high))
+                self._filled = False
+        elif not worth_keeping(1 - miss_ratio, read_seconds):
+            self.closed_for = 1
+            self._set(0)
+        else:
+            share = cache_share(miss_ratio, self.elastic, cache.rows, self._facts.rows)
+            rest = cache.table_bytes + share * (self._room - cache.table_bytes)
+            limit = min(max(self.limit + int(_DAMPING * (rest - self.limit)), low), high)
+            if abs(limit - self.limit) > self._room // 50:  # each move costs a pass over the cache
+                self._set(limit)
+
+    def _set(self, limit: int) -> None:
+        assert self._cache is not None
+        self.limit = min(max(limit, self._cache.least_bytes), self._most)
+        self._cache.limit_bytes(self.limit)
