@@ -43,7 +43,7 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 
 def java() -> str | None:
     """The version of the Java that Spark would run on."""
-    from semistream.spark.java import find_java
+    from semistream.spark.session import find_java
 
     home = find_java()
     if home is None:
