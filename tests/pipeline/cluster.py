@@ -14,7 +14,7 @@ from typing import IO
 
 import pyspark
 
-from semistream.spark.java import ensure_java
+from semistream.spark.session import ensure_java
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from semistream.errors import JavaNotFoundError
-from semistream.spark import java
+from semistream.spark import session as java
 
 
 @pytest.fixture

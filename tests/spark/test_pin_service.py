@@ -13,7 +13,7 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import CorruptStoreError, SemistreamError, StoreNotFoundError
-from semistream.spark.pin_service import PinService, serve
+from semistream.spark.pins import PinService, serve
 from semistream.stores.paged.manifest import StoreVersion
 from tests.spark.streams import build, master_table
 

@@ -20,11 +20,11 @@ import pytest
 
 from semistream import MasterStore
 from semistream.errors import SemistreamError
-from semistream.spark import places
+from semistream.spark import shared
 from semistream.spark.area import Area, area, directories, remove_files
 from semistream.spark.operator import Operator, run_task
-from semistream.spark.places import place
 from semistream.spark.prepare import FrameFacts, prepare
+from semistream.spark.shared import place
 from semistream.spark.spec import EnrichSpec
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
@@ -210,13 +210,13 @@ def test_places_bound_the_tasks_at_once(private: Area, tasks: int) -> None:
 
 
 def test_no_place_in_time(private: Area, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(shared, "_PATIENCE_SECONDS", 0.1)
     with place(private, 1, ""), pytest.raises(SemistreamError, match="tasks_per_host=N"), place(private, 1, ""):
         pass
 
 
 def test_a_task_has_one_place_for_all_that_runs_in_it(private: Area, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(shared, "_PATIENCE_SECONDS", 0.1)
     first = place(private, 2, "7")
     assert first.__enter__() == 1
     with place(private, 2, "7") as again:

@@ -101,7 +101,7 @@ def _kernels() -> Check:
 
 
 def _java() -> Check:
-    from semistream.spark.java import find_java
+    from semistream.spark.session import find_java
 
     home = find_java()
     if home is None:

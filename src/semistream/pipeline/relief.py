@@ -11,8 +11,7 @@ must where every task writes for itself (`semistream.spark.shedding`).
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -76,42 +75,35 @@ class Relief:
             # Rows that are tried again bring their weights.
             return frame if name is None or name in frame.columns else frame.withColumn(name, F.lit(weight))
         inputs = list(dict.fromkeys(column for one in self.counted for column in one.keys))
-        function = _function(self, share, versions, seeds, FrameFacts.of(frame).application)
-        function.__annotations__ = {"blocks": Iterator[pa.Array], "return": Iterator[pa.Array]}
-        kept = arrow_udf(function, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
+        shared = FrameFacts.of(frame).application
+
+        def choose(blocks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            return self._choose(blocks, share, versions, seeds, shared)
+
+        kept = arrow_udf(choose, "double").asNondeterministic()  # type: ignore[call-overload] # as its stubs have it
         # A strategy that asks for no column still has to know how many rows there are.
         rows = F.struct(*(F.col(quoted(column)) for column in inputs)) if inputs else F.lit(True)
         frame = frame.withColumn(TOO_MANY, kept(rows))
         marked: dict[str, Any] = {} if name is None else {name: F.coalesce(F.col(TOO_MANY), F.lit(0.0))}
         return frame.withColumns({**marked, TOO_MANY: F.col(TOO_MANY).isNull()})
 
-
-def _function(
-    relief: Relief, share: float, versions: dict[str, int], seeds: tuple[int, ...], application: str
-) -> Callable[..., Iterator[pa.Array]]:
-    """For a scalar Arrow function: the weight of each row that is kept, NULL for those that are too many."""
-
-    def run(blocks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    def _choose(
+        self, blocks: Iterator[pa.Array], share: float, versions: dict[str, int], seeds: tuple[int, ...], shared: str
+    ) -> Iterator[pa.Array]:
+        """In a task: the weight of each row that is kept, NULL for those that are too many."""
         from pyspark import TaskContext
 
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        counted = [_matches(one, versions[one.name], relief, application) for one in relief.counted]
-        chooser, part = Chooser(relief.shed, counted, (*seeds, partition)), Share(share)
+        context, matches = TaskContext.get(), []
+        assert context is not None
+        for one in self.counted:
+            store = MasterStore.open(one.store, versions[one.name])
+            counts = shared_counts(store, self.counts_bytes // len(self.counted), shared)
+            several = one.multiple == "all" and one.as_of is None
+            matches.append(Matches(store.codec, one.keys, counts, several=several, leaves=one.leaves))
+        chooser, part = Chooser(self.shed, matches, (*seeds, context.partitionId())), Share(share)
         for block in blocks:
             rows = len(block)
             chosen = chooser.keep(rows, part.of(rows), partial(pa.StructArray.field, block))
             weights, others = np.zeros(rows), np.ones(rows, np.bool_)
             weights[chosen.rows], others[chosen.rows] = chosen.weights, False
             yield pa.array(weights, mask=others)
-
-    return run
-
-
-def _matches(lookup: Lookup, version: int, relief: Relief, application: str) -> Matches:
-    store = MasterStore.open(lookup.store, version)
-    most = relief.counts_bytes // len(relief.counted)
-    identity = hashlib.sha256(f"{lookup.store}:{most}".encode()).hexdigest()[:12]
-    counts = shared_counts(store, most, application, identity)
-    several = lookup.multiple == "all" and lookup.as_of is None
-    return Matches(store.codec, lookup.keys, counts, several=several, leaves=lookup.leaves)

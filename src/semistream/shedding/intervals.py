@@ -47,7 +47,7 @@ class TimedIntervals:
             if not quiet:
                 held.append(batch)
             rows += batch.num_rows
-            rate = self.rate
+            rate = self._rate()
             credit = float(rows) if rate is None else min(credit, rate * _BURST_SECONDS) + rate * (now - before)
             before = now
             most = min(rows, int(credit + _ROUNDING))
@@ -63,12 +63,9 @@ class TimedIntervals:
         if rows:
             yield from share_of_blocks(held, 1 / rows, self._most_rows)
 
-    @property
-    def rate(self) -> float | None:
-        """Rows a second that may be kept; None while that is not known."""
-        if self._given is not None:
-            return self._given
-        return self._rows / self._seconds if self._seconds > 0 else None
+    def _rate(self) -> float | None:
+        """Rows per second that may be kept; None while that is not known."""
+        return self._given or (self._rows / self._seconds if self._seconds > 0 else None)
 
 
 @dataclass(frozen=True)

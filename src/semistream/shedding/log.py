@@ -1,8 +1,11 @@
 """Shed rows on disk: ``batch=N/part-P.parquet`` in a directory, each file complete or not there.
 
 A file is written under another name, synced and renamed. In its metadata it says all that is needed to load it later:
-which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed. A checksum of
-the whole file (`_seal`) is verified when it is read.
+which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed.
+
+A checksum of the whole file is verified when it is read. Parquet has checksums for its pages only: a bit flipped in a
+header or in the footer may give other rows without an error. So the footer's metadata gets a place of eight digits, and
+when the file is complete, the checksum of all its other bytes is written there. Other readers of Parquet pass over it.
 """
 
 from __future__ import annotations
@@ -13,21 +16,25 @@ import itertools
 import json
 import os
 import re
+import struct
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from semistream.durable import private, sync_directory
 from semistream.errors import SchemaError, SheddingError
 from semistream.lookup.spec import LookupSpec
-from semistream.shedding.seal import check_seal, seal, unsealed
 
 _META = "semistream"
 _SEAL = "semistream-seal"
+_MARK, _OPEN = b"semistream-seal:", b"00000000"  # what is in the metadata until the checksum is known
+_TAIL = struct.Struct("<I4s")  # how a Parquet file ends: the footer's length, and its magic
+_CHUNK = 1 << 20
 _FORMAT = 2
 _BATCH = re.compile(r"batch=(\d+)")
 _PART = re.compile(r"part-(\d+)\.parquet")
@@ -101,10 +108,13 @@ class PartWriter:
         """Make the file durable and visible. One that is there already must hold the same: it is of a replay."""
         about = {item.name: getattr(self.about, item.name) for item in fields(self.about) if item.name != "path"}
         about |= {"spec": self.about.spec.as_json(), "rows_in": self.rows_in, "rows": self.rows, "format": _FORMAT}
-        self._writer.add_key_value_metadata({_META: json.dumps(about), _SEAL: unsealed()})
+        self._writer.add_key_value_metadata({_META: json.dumps(about), _SEAL: (_MARK + _OPEN).decode()})
         self._writer.close()
+        place = _seal_place(self._file)
+        digits = _checksum(self._file, place)
+        self._file.seek(place)
+        self._file.write(digits)
         self._file.flush()
-        seal(self._file)
         os.fsync(self._file.fileno())
         self._file.close()
         if self.path.exists():
@@ -115,9 +125,10 @@ class PartWriter:
 
     def _compare(self) -> None:
         old, new = read_part(self.path), read_part(self._draft)
-        same = (old.query, old.rows_in, old.rows) == (new.query, new.rows_in, new.rows)
-        if same and _same_rows(self.path, self._draft):
-            return
+        if (old.query, old.rows_in, old.rows) == (new.query, new.rows_in, new.rows):
+            pairs = itertools.zip_longest(read_rows(self.path), read_rows(self._draft))
+            if all(a is not None and b is not None and a.serialize().equals(b.serialize()) for a, b in pairs):
+                return  # equal bytes: NaN is the same as NaN here
         raise SheddingError(
             f"{self.path} is there already and holds other rows (query {old.query}, {old.rows:,} shed of "
             f"{old.rows_in:,}) than this run would shed (query {new.query}, {new.rows:,} of {new.rows_in:,}). Either "
@@ -164,12 +175,6 @@ def read_rows(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch.replace_schema_metadata(None)
 
 
-def _same_rows(one: Path, other: Path) -> bool:
-    """Equal bytes of equal batches: NaN is the same as NaN here."""
-    pairs = itertools.zip_longest(read_rows(one), read_rows(other))
-    return all(a is not None and b is not None and a.serialize().equals(b.serialize()) for a, b in pairs)
-
-
 @contextlib.contextmanager
 def _readable(path: Path, *, whole: bool = True) -> Iterator[Any]:
     import pyarrow.parquet as pq
@@ -177,8 +182,38 @@ def _readable(path: Path, *, whole: bool = True) -> Iterator[Any]:
     with path.open("rb") as bytes_of_file:
         try:
             if whole:
-                check_seal(bytes_of_file)
+                place = _seal_place(bytes_of_file)
+                bytes_of_file.seek(place)
+                if bytes_of_file.read(len(_OPEN)) != _checksum(bytes_of_file, place):
+                    raise ValueError("its checksum does not fit")
             with pq.ParquetFile(bytes_of_file) as file:
                 yield file
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise SheddingError(f"{path} is damaged or holds no shed rows ({error}); restore it from a copy") from error
+
+
+def _seal_place(file: IO[bytes]) -> int:
+    """Where the digits of the checksum are: after the last mark in the footer."""
+    size = file.seek(0, os.SEEK_END)
+    if size < _TAIL.size:
+        raise ValueError("it is cut short")
+    file.seek(size - _TAIL.size)
+    length, _ = _TAIL.unpack(file.read(_TAIL.size))
+    start = size - _TAIL.size - length
+    if start < 0:
+        raise ValueError("its footer is cut short")
+    file.seek(start)
+    found = file.read(length).rfind(_MARK)
+    if found < 0:
+        raise ValueError("it has no checksum, so semistream did not write it")
+    return start + found + len(_MARK)
+
+
+def _checksum(file: IO[bytes], place: int) -> bytes:
+    """Of all bytes but its own eight digits."""
+    check = 0
+    for start, end in ((0, place), (place + len(_OPEN), file.seek(0, os.SEEK_END))):
+        file.seek(start)
+        for size in range(end - start, 0, -_CHUNK):
+            check = zlib.crc32(file.read(min(_CHUNK, size)), check)
+    return f"{check:08x}".encode()

@@ -47,7 +47,6 @@ class OptimalOffline(Strategy):
 
     name = "optimal_offline"
     idea = "the least loss there is, for a stream known to its end: a bound for the others"
-    online = False
     needs_counts = True
 
     def plan(self, counts: npt.ArrayLike, loop_rows: int, most: int) -> Optimum:
@@ -79,10 +78,9 @@ def _before(after: _Table, lost: float) -> _Table:
 def _follow(counts: Numbers, saved: dict[int, _Table], step: int) -> Positions:
     """Go through the stream again, along the choices that the tables call best."""
     size = len(counts)
+    loop_rows, full = (length - 1 for length in saved[size].shape)
     kept = []
     until, stored = 0, 0
-    full = saved[size].shape[1] - 1
-    loop_rows = len(saved[size]) - 1
     for start in range(0, size, step):
         end = min(start + step, size)
         tables = [saved[end]]

@@ -2,15 +2,14 @@
 
 Most masters have one row a key: then the store's filter of keys tells the absent ones (f_R = 0, about 1 % of them are
 taken for present), and nothing else is needed. For others the codes of the store are read once, in order, and the keys
-with more than one row are listed with their counts. Costs: one scan of the master a version; 12 bytes a listed key and
-10 bits a key for the filter in memory. Where that is more than the bound, only the keys with the most rows are listed,
-and all others count as their mean; the filter is left out when it does not fit beside them.
+with more than one row are listed with their counts. Costs: one scan of the master per version; in memory 12 bytes per
+listed key, and 10 bits per key for the filter. Where that is more than the bound, only the keys with the most rows are
+listed, and all others count as their mean; the filter is left out when it does not fit beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -29,13 +28,12 @@ Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 
 
 class RowCounts:
-    """Rows a key, for one version of a store."""
+    """Rows per key, for one version of a store."""
 
     def __init__(self, store: Store, most_bytes: int, hold: Hold | None = None) -> None:
         """``hold`` may keep the counts elsewhere, for several processes; it calls what loads them when it has none."""
         self._store = store
-        load = partial(_load, store, most_bytes)
-        self._table = table = hold(load) if hold else load()
+        table = hold(lambda: _load(store, most_bytes)) if hold else _load(store, most_bytes)
         self.codes = _numbers(table, "codes", np.uint64)
         self.counts = _numbers(table, "counts", np.uint32)
         self.filter = _numbers(table, "filter", np.uint64)
@@ -67,8 +65,8 @@ def _load(store: Store, most_bytes: int) -> pa.Table:
     room = most_bytes - codes.nbytes - counts.nbytes
     words = store.bloom() if 0 < store.facts.filter_bytes <= room else np.empty(0, np.uint64)
     values = {"codes": codes.tobytes(), "counts": counts.tobytes(), "filter": words.tobytes()}
-    columns = {name: pa.array([value], pa.large_binary()) for name, value in values.items()}
-    return pa.table({**columns, "rest": pa.array([rest])})
+    cells = {name: pa.array([value], pa.large_binary()) for name, value in values.items()}
+    return pa.table({**cells, "rest": pa.array([rest])})
 
 
 def _listed(store: Store, most: int) -> tuple[Codes, npt.NDArray[np.uint32], float]:

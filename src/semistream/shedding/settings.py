@@ -1,4 +1,4 @@
-"""``Shed``: how a stream that is too fast is relieved, and where the rows go that must wait."""
+"""``Shed``: how a stream that is too fast is relieved, and where the rows go that must wait; the strategies by name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
-from semistream.shedding import STRATEGIES
-from semistream.shedding.strategy import OnlineStrategy
+from semistream.shedding.cluster_sample import ClusterSample
+from semistream.shedding.keep_w import KeepW
+from semistream.shedding.optimal_offline import OptimalOffline
+from semistream.shedding.sample_w import SampleW
+from semistream.shedding.strategy import OnlineStrategy, Strategy
+from semistream.shedding.topw import TopW
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WEIGHT = "_weight"
+_ALL: tuple[type[Strategy], ...] = (KeepW, SampleW, TopW, ClusterSample, OptimalOffline)
+STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 _SOMEWHERE = (
     "rows that are shed must wait somewhere; give to= a directory, and load them from there with `semistream reconcile`"
 )
@@ -41,13 +46,13 @@ class Shed:
     max_rows_per_second: float | None = None
     to: str | os.PathLike[str] | None = None
     seed: int = 0
-    weight_column: str = WEIGHT
+    weight_column: str = "_weight"
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         choose("strategy", self.strategy, tuple(STRATEGIES))
-        if not STRATEGIES[self.strategy].online:
-            usable = ", ".join(repr(name) for name, kind in STRATEGIES.items() if kind.online)
+        if not issubclass(STRATEGIES[self.strategy], OnlineStrategy):
+            usable = ", ".join(repr(name) for name, kind in STRATEGIES.items() if issubclass(kind, OnlineStrategy))
             raise ArgumentError(
                 f"strategy={self.strategy!r} must know the whole stream, so it is only a bound for others; "
                 f"choose one of {usable}"
@@ -92,8 +97,8 @@ class Shed:
 
         if self.weight is None:
             return stream
-        taken = [name.lower() if ignore_case else name for name in stream.names]
-        if (self.weight.lower() if ignore_case else self.weight) in taken:
+        folded = str.lower if ignore_case else str
+        if folded(self.weight) in map(folded, stream.names):
             raise SchemaError(
                 f"the stream has a column {self.weight!r} already, the name of the weights of {self.strategy!r}; "
                 "give Shed(..., weight_column=...) another name"

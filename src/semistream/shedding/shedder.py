@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +21,12 @@ from semistream.shedding.settings import Shed
 from semistream.shedding.strategy import Kept, Numbers
 from semistream.stores import MasterStore
 
-ROW_BYTES = 48  # what choosing takes a row: its code, its count, its place in the order, and flags
+_ROW_BYTES = 48  # that choosing takes per row: its code, its count, its place in the order, and flags
 _SHARE = 8  # shedding takes at most one part in so many of the memory: half to choose, half for the counts
 _LEAST_ROWS = 1024
 
-
 Column = Callable[[str], pa.Array]  # of an interval, by name
+Log = Callable[[pa.RecordBatch, int], None]  # takes rows shed of so many, before what is kept of these goes on
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Matches:
         return found if self.leaves else np.maximum(found, 1.0)
 
 
+@dataclass
 class Chooser:
     """Chooses interval after interval, for `join`, `enrich` and pipelines.
 
@@ -57,37 +57,26 @@ class Chooser:
     intervals give the same rows.
     """
 
-    def __init__(self, shed: Shed, matches: Sequence[Matches], seeds: Sequence[int]) -> None:
-        self._strategy = shed.kind()
-        self._matches = matches
-        self._seeds = [shed.seed, *seeds]
-        self._number = 0
+    shed: Shed
+    matches: Sequence[Matches]
+    seeds: Sequence[int]
+    _number: int = 0
 
     def keep(self, rows: int, most: int, column: Column) -> Kept:
         """The rows of the next interval that may go on, ``most`` at most."""
-        chance = np.random.default_rng([*self._seeds, self._number])
+        chance = np.random.default_rng([self.shed.seed, *self.seeds, self._number])
         self._number += 1
         counts: Numbers | None = None
-        if self._strategy.needs_counts and rows > most:
+        if self.shed.kind.needs_counts and rows > most:
             counts = np.ones(rows)
-            for one in self._matches:
+            for one in self.matches:
                 counts *= one.of(column)
-        return self._strategy.keep(rows, most, counts, chance)
-
-
-class Log(Protocol):
-    """Where shed rows go."""
-
-    def add(self, rows: pa.RecordBatch, rows_in: int) -> None:
-        """The rows shed of an interval, before what is kept of it goes on."""
-
-    def publish(self) -> None:
-        """The stream has ended."""
+        return self.shed.kind().keep(rows, most, counts, chance)
 
 
 @dataclass
 class IntervalLog:
-    """A file an interval, durable before the interval's rows are joined; numbered on from what is there."""
+    """A file per interval, durable before the interval's rows are joined; numbered on from what is there."""
 
     root: Path
     about: ShedPart
@@ -108,63 +97,52 @@ class IntervalLog:
             writer.publish()
         self._next += 1
 
-    def publish(self) -> None:
-        pass
 
-
+@dataclass
 class Shedder:
     """Keeps of every interval what its strategy chooses; writes the others to the log."""
 
-    def __init__(
-        self,
-        shed: Shed,
-        plan: LookupPlan,
-        intervals: Callable[[Iterable[pa.RecordBatch]], Iterator[Interval]],
-        log: Log,
-        counts: RowCounts | None,
-        seeds: Sequence[int] = (),
-    ) -> None:
-        """``plan`` is the join's, with the weight among the stream's columns; ``seeds`` tell streams apart."""
+    shed: Shed
+    plan: LookupPlan  # the join's, with the weight among the stream's columns
+    intervals: Callable[[Iterable[pa.RecordBatch]], Iterator[Interval]]
+    log: Log
+    counts: RowCounts | None
+    seeds: Sequence[int] = ()  # tell streams apart
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        plan, counts = self.plan, self.counts
         several, leaves = plan.multiple == "all" and plan.how != "semi", plan.how != "left"
         matches = [] if counts is None else [Matches(plan.codec, plan.on, counts, several=several, leaves=leaves)]
-        self._chooser = Chooser(shed, matches, seeds)
-        self._weight = shed.weight
-        self._intervals = intervals
-        self._log = log
-        self._stream = plan.stream if shed.weight is None else plan.stream.remove(len(plan.stream) - 1)
-        self.count = 0
+        self._chooser = Chooser(self.shed, matches, self.seeds)
 
     def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that go on, as the join's plan wants them; those of an interval when its others are in the log."""
-        for interval, most in self._intervals(batches):
+        weighs, joined = self.shed.weight is not None, self.plan.stream
+        stream = joined.remove(len(joined) - 1) if weighs else joined
+        for interval, most in self.intervals(batches):
             rows = interval.num_rows
             if rows == 0:  # nothing came for a while, which the join must know
                 yield interval
                 continue
-            if not interval.schema.equals(self._stream):  # columns of views, which Arrow cannot take rows from
-                interval = interval.cast(self._stream)
+            if not interval.schema.equals(stream):  # columns of views, which Arrow cannot take rows from
+                interval = interval.cast(stream)
             kept = self._chooser.keep(rows, most, interval.column)
             others = np.ones(rows, np.bool_)
             others[kept.rows] = False
-            self._log.add(interval.filter(pa.array(others)), rows)
+            self.log(interval.filter(pa.array(others)), rows)
             self.count += rows - len(kept.rows)
             if len(kept.rows) < rows:
                 interval = interval.take(pa.array(kept.rows))
             if interval.num_rows:
-                yield self._weighted(interval, kept.weights)
-        self._log.publish()
-
-    def _weighted(self, batch: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
-        if self._weight is None:
-            return batch
-        field = pa.field(self._weight, pa.float64(), nullable=False)
-        return pa.RecordBatch.from_arrays([*batch.columns, pa.array(weights)], schema=batch.schema.append(field))
+                weights = [pa.array(kept.weights)] if weighs else []
+                yield pa.RecordBatch.from_arrays([*interval.columns, *weights], schema=joined)
 
 
 def memory_of(shed: Shed, memory_bytes: int, tasks: int = 1) -> tuple[int, int, int]:
     """How much of a join's memory shedding takes: (bytes in all, of these for the counts, rows of an interval)."""
-    rows = max(_LEAST_ROWS, min(MOST_ROWS, memory_bytes // (2 * _SHARE * ROW_BYTES * tasks)))
-    work = min(rows * ROW_BYTES * tasks, memory_bytes // (2 * _SHARE))
+    rows = max(_LEAST_ROWS, min(MOST_ROWS, memory_bytes // (2 * _SHARE * _ROW_BYTES * tasks)))
+    work = min(rows * _ROW_BYTES * tasks, memory_bytes // (2 * _SHARE))
     counts = memory_bytes // (2 * _SHARE) if shed.kind.needs_counts else 0
     return work + counts, counts, rows
 
@@ -192,4 +170,5 @@ def in_front(shed: Shed, plan: LookupPlan, store: MasterStore, memory_bytes: int
     _, most_bytes, rows = memory_of(shed, memory_bytes)
     counts = RowCounts(store, most_bytes) if shed.kind.needs_counts else None
     intervals = TimedIntervals(shed.max_rows_per_second, shed.clock, rows)
-    return Shedder(shed, plan, intervals, IntervalLog(shed.directory, describe(shed, plan, store)), counts)
+    log = IntervalLog(shed.directory, describe(shed, plan, store))
+    return Shedder(shed, plan, intervals, log.add, counts)

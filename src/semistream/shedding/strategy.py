@@ -31,13 +31,12 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     idea: ClassVar[str]
-    online: ClassVar[bool] = True  # needs to see one interval only
     needs_counts: ClassVar[bool] = False  # f_R: how many rows of the master each stream row meets
     samples: ClassVar[bool] = False  # the rows kept are a sample, with weights that scale sums
 
 
 class OnlineStrategy(Strategy):
-    """A strategy that a running stream can use."""
+    """A strategy that a running stream can use: it needs to see one interval only."""
 
     def keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
         """Which ``most`` of the interval's ``rows`` rows are kept; all of them when there are no more.

@@ -56,52 +56,37 @@ def remove_stale() -> None:
 
 def _remove(paths: Iterable[Path], *, force: bool = False) -> None:
     for path in paths:
-        with suppress(OSError, SemistreamError), _opened(path) as directory, _file(_ALIVE, directory) as alive:
+        with suppress(OSError, SemistreamError), _opened(path) as directory, _opened(_ALIVE, directory) as alive:
             if not keeper.remove_unused(str(path), alive) and force:
                 shutil.rmtree(path)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """The directory's descriptor, if it is ours alone."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _check_private(directory, path)
-        yield directory
-    finally:
-        os.close(directory)
-
-
-@contextmanager
-def _file(name: str, directory: int) -> Iterator[int]:
-    """The descriptor of one of its files (`open_private`), while the body runs."""
-    fd = open_private(name, directory)
+def _opened(name: str | Path, directory: int | None = None) -> Iterator[int]:
+    """As `_open`, while the body runs."""
+    fd = _open(name, directory)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def open_private(name: str, directory: int) -> int:
-    """Open or create a file of a private directory; links and files that others may touch are refused."""
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600, dir_fd=directory)
-    try:
-        _check_private(fd, name)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise SemistreamError(f"{name} is not a plain file; remove it")
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _check_private(fd: int, name: str | Path) -> None:
-    found = os.fstat(fd)
+def _open(name: str | Path, directory: int | None = None) -> int:
+    """Open a directory, or open or create a file of one; links, and what others may touch, are refused."""
+    flags = os.O_RDONLY | os.O_DIRECTORY if directory is None else os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+    fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    found, wrong = os.fstat(fd), ""
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise SemistreamError(
+        wrong = (
             f"{name} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}, and not to user "
             f"{os.geteuid()} alone; nothing is read from it. Remove it, or set another temporary directory (TMPDIR)"
         )
+    elif directory is not None and not stat.S_ISREG(found.st_mode):
+        wrong = f"{name} is not a plain file; remove it"
+    if wrong:
+        os.close(fd)
+        raise SemistreamError(wrong)
+    return fd
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,7 @@ class Area:
 
     def open(self, name: str) -> int:
         """A descriptor of one of its files, created when it is not there."""
-        return open_private(name, self._directory)
+        return _open(name, self._directory)
 
     def stat(self, name: str) -> os.stat_result | None:
         """Of one of its files; None when there is none."""
@@ -138,7 +123,7 @@ class Area:
     @contextmanager
     def locked(self, name: str) -> Iterator[int]:
         """One of its files, while no other task has it."""
-        with _file(name, self._directory) as fd:
+        with _opened(name, self._directory) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield fd
 
@@ -149,7 +134,11 @@ def area(name: str, size: int, prefix: str) -> Iterator[Area]:
 
     Once chosen it stays: the file ``prefix`` marks the choice.
     """
-    for path in _candidates(name, size, prefix):
+    memory, *others = candidates = directories(name)
+    fits = (memory / prefix).exists() or _free_shared_memory() > size + _SPARE_BYTES
+    if others and (not fits or any((path / prefix).exists() for path in others)):
+        candidates = others
+    for path in candidates:
         with ExitStack() as stack:
             if (found := _enter(path, stack)) is not None:
                 os.close(found.open(prefix))
@@ -159,21 +148,12 @@ def area(name: str, size: int, prefix: str) -> Iterator[Area]:
     raise SemistreamError(f"no directory for shared files can be made in {places}")
 
 
-def _candidates(name: str, size: int, prefix: str) -> list[Path]:
-    memory, *others = directories(name)
-    if any((path / prefix).exists() for path in others):
-        return others
-    if (memory / prefix).exists() or _has_room(size):
-        return [memory, *others]
-    return others or [memory]
-
-
-def _has_room(size: int) -> bool:
+def _free_shared_memory() -> int:
     try:
         found = os.statvfs(SHARED_MEMORY)
     except OSError:
-        return False
-    return found.f_bavail * found.f_frsize > size + _SPARE_BYTES
+        return 0
+    return found.f_bavail * found.f_frsize
 
 
 def _enter(path: Path, stack: ExitStack) -> Area | None:
@@ -185,7 +165,7 @@ def _enter(path: Path, stack: ExitStack) -> Area | None:
                 with suppress(FileExistsError):
                     path.mkdir(mode=0o700)
             directory = stack.enter_context(_opened(path))
-            alive = stack.enter_context(_file(_ALIVE, directory))
+            alive = stack.enter_context(_opened(_ALIVE, directory))
         except FileNotFoundError:
             if not path.parent.is_dir():
                 return None
@@ -202,11 +182,8 @@ def _enter(path: Path, stack: ExitStack) -> Area | None:
 def _watch(path: Path, directory: int) -> None:
     """Start a keeper for this executor unless it has one: the keeper inherits the lock that says so."""
     pid, start = _anchor()
-    with (
-        suppress(BlockingIOError),
-        _file(f"keeper-{pid}-{start}", directory) as lock,
-        _file(_ALIVE, directory) as alive,
-    ):
+    keeps = f"keeper-{pid}-{start}"
+    with suppress(BlockingIOError), _opened(keeps, directory) as lock, _opened(_ALIVE, directory) as alive:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(alive, fcntl.LOCK_SH)
         # By standard input, so that the process list shows neither the source nor the directory's name.

@@ -159,10 +159,3 @@ def find_matches(
         value = (task.operator.spec.defaults or {}).get(new_name)
         columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
     return columns, missing, owner
-
-
-def list_offsets(owner: Positions, rows: int) -> pa.Array:
-    """Where the entries of each row begin, in a list of entries in the order of their rows."""
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(owner, minlength=rows), out=offsets[1:])
-    return pa.array(offsets)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -39,12 +39,11 @@ def build(df: DataFrame, asked: Build) -> MasterStore:
         raise ArgumentError(
             "a store is built from a batch DataFrame; this one is streaming (use upsert in foreachBatch)"
         )
-    chosen = asked.columns_to_read
-    if chosen is not None:
-        missing = [name for name in chosen if name not in df.columns]
+    if asked.columns_to_read is not None:
+        missing = [name for name in asked.columns_to_read if name not in df.columns]
         if missing:
             raise ArgumentError(f"the DataFrame has no column {missing[0]!r}; its columns are {df.columns}")
-        df = df.select(*chosen)
+        df = df.select(*asked.columns_to_read)
     found, foreign = arrow_schema(df, "the DataFrame")
     for name, kind in foreign.items():
         raise SchemaError(
@@ -55,10 +54,11 @@ def build(df: DataFrame, asked: Build) -> MasterStore:
     asked.check_null_keys(packer.null_keys, "the rows")
 
     with_code = StructType([*df.schema.fields, StructField(_CODE, LongType())])
-    coded = df.mapInArrow(_add_codes(packer.codec, asked.names), with_code)
+    root, page_bytes, names, codec = asked.root.resolve(), asked.page_bytes, asked.names, packer.codec
+    coded = df.mapInArrow(lambda batches: _add_codes(batches, codec, names), with_code)
     kept = coded.where(f"{_CODE} is not null")
     ordered = kept.repartitionByRange(_CODE).sortWithinPartitions(_CODE)
-    reports = ordered.mapInArrow(_write(packer, asked.root.resolve(), asked.page_bytes), "report string").collect()
+    reports = ordered.mapInArrow(lambda batches: _write(batches, packer, root, page_bytes), "report string").collect()
     segments = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
     entries = [SegmentEntry(**report["entry"]) for report in segments]
     if not entries:  # an empty DataFrame: one empty base
@@ -66,24 +66,18 @@ def build(df: DataFrame, asked: Build) -> MasterStore:
     return asked.publish(packer, entries, previous)
 
 
-def _add_codes(codec: KeyCodec, key: list[str]) -> Any:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            codes, valid = codec.encode([batch.column(name) for name in key])
-            # Spark's longs are signed: with the sign bit turned, their order is that of the codes.
-            column = pa.array((codes ^ _SIGN).view(np.int64), mask=~valid)
-            yield pa.RecordBatch.from_arrays([*batch.columns, column], [*batch.schema.names, _CODE])
-
-    return run
+def _add_codes(batches: Iterator[pa.RecordBatch], codec: KeyCodec, key: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        codes, valid = codec.encode([batch.column(name) for name in key])
+        # Spark's longs are signed: with the sign bit turned, their order is that of the codes.
+        column = pa.array((codes ^ _SIGN).view(np.int64), mask=~valid)
+        yield pa.RecordBatch.from_arrays([*batch.columns, column], [*batch.schema.names, _CODE])
 
 
-def _write(packer: Packer, path: Path, page_bytes: int) -> Any:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        blocks = (packer.pack(batch.drop_columns([_CODE])) for batch in batches if batch.num_rows)
-        block = next(blocks, None)
-        if block is not None:
-            first = int(block.codes[0])
-            entry = write_segment(path, packer.layout, page_bytes, chain([block], blocks))
-            yield pa.RecordBatch.from_pydict({"report": [json.dumps({"first": first, "entry": asdict(entry)})]})
-
-    return run
+def _write(batches: Iterator[pa.RecordBatch], packer: Packer, path: Path, page_bytes: int) -> Iterator[pa.RecordBatch]:
+    blocks = (packer.pack(batch.drop_columns([_CODE])) for batch in batches if batch.num_rows)
+    block = next(blocks, None)
+    if block is not None:
+        first = int(block.codes[0])
+        entry = write_segment(path, packer.layout, page_bytes, chain([block], blocks))
+        yield pa.RecordBatch.from_pydict({"report": [json.dumps({"first": first, "entry": asdict(entry)})]})

@@ -1,24 +1,32 @@
 """``enrich``: a streaming or batch DataFrame in, the same rows with the master's columns out.
 
 A pure function from DataFrame to DataFrame: it works in any query, in foreachBatch and in batch jobs, and changes no
-configuration.
+configuration. Mostly only the keys cross to Python (`semistream.spark.lookups`). For joins that let rows wait, for
+shedding, and for narrow streams whose rows have several matches whole rows do, through a mapInArrow to which every
+column goes and from which it comes back. Both give the same rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from semistream.budget import format_bytes
 from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin
+from semistream.lookup.bind import LookupPlan
 from semistream.lookup.spec import asks
-from semistream.spark.frames import partition_by_key
+from semistream.spark.frames import fitted, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.lookups import enrich_by_keys
-from semistream.spark.operator import CACHE_SHARE, lend
+from semistream.spark.metrics import CARRIER, Metrics, write_report
+from semistream.spark.operator import CACHE_SHARE, Operator, lend, run_task
 from semistream.spark.prepare import FrameFacts, Prepared, prepare
+from semistream.spark.shedding import publish_nothing, shed_in_front
 from semistream.spark.spec import EnrichSpec
-from semistream.spark.whole_rows import enrich_by_rows
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -42,10 +50,60 @@ def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: Enr
     """
     p = prepare(FrameFacts.of(df), store, spec)
     if p.operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys
-        df = partition_by_key(df, p.operator.tasks, p.plan)
+        df = df.repartition(p.operator.tasks, *[df[quoted(name)] for name in p.plan.stream_keys])
     if p.transport == "rows":
         return enrich_by_rows(df, p.operator, p.plan, spec.metrics)
     return enrich_by_keys(df, p, spec.metrics)
+
+
+def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
+    """All columns go to Python and come back with the master's."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DoubleType, StringType, StructField, StructType
+
+    names, weight = df.columns, None if operator.spec.shed is None else operator.spec.shed.weight
+    given = df
+    if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
+        given = df.toDF(*(f"c{i}" for i in range(len(names))))
+    stream = plan.stream if weight is None else plan.stream.remove(len(names))
+    fields = [*df.schema.fields, *([StructField(weight, DoubleType())] if weight else []), *spark_fields(plan)]
+    if plan.status is not None:
+        fields.append(StructField(plan.status, StringType()))
+    out = [StructField(f.name, f.dataType, nullable=True, metadata=f.metadata) for f in fields]
+    if metrics is None:  # a carrier costs every row a filter and a copy
+        return given.mapInArrow(lambda batches: _run(batches, operator, stream, None), StructType(out))
+    carrier = unused_name(CARRIER, [field.name for field in out])
+    out.append(StructField(carrier, StringType()))
+    joined = given.mapInArrow(lambda batches: _run(batches, operator, stream, carrier), StructType(out))
+    watched = metrics.watch(joined, operator.identity, F.col(carrier))
+    return watched.where(F.col(carrier).isNull()).drop(carrier)
+
+
+def _run(
+    batches: Iterator[pa.RecordBatch], operator: Operator, planned: pa.Schema, carrier: str | None
+) -> Iterator[pa.RecordBatch]:
+    """A task, for columns with the names of ``planned``; one row more has the counters in ``carrier``."""
+    first = next(batches, None)
+    if first is None:
+        publish_nothing(operator, planned)
+        return
+    stream = pa.schema([field.with_name(name) for field, name in zip(first.schema, planned.names, strict=True)])
+    given = (pa.RecordBatch.from_arrays(b.columns, schema=stream) for b in itertools.chain([first], batches))
+    joined = stream if operator.spec.shed is None else operator.spec.shed.widened(stream)
+    with run_task(operator, joined) as task, shed_in_front(task, stream):
+        output = task.join.plan.output
+        kinds = [*joined.types, *map(spark_arrow, output.types[len(joined) :])]
+        fields = [pa.field(name, kind) for name, kind in zip(output.names, kinds, strict=True)]
+        schema = pa.schema([*fields, pa.field(carrier, pa.string())] if carrier else fields)
+        for batch in task.join.join(given):
+            columns = [fitted(column, kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+            if carrier:
+                columns.append(pa.nulls(batch.num_rows, pa.string()))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        stats = task.finish()
+        if carrier:
+            columns = [*(pa.nulls(1, kind) for kind in kinds), pa.array([write_report({operator.store: stats})])]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @asks(EnrichSpec)

@@ -65,13 +65,6 @@ def spark_fields(plan: LookupPlan) -> list[StructField]:
     return fields
 
 
-def partition_by_key(df: DataFrame, tasks: int, plan: LookupPlan) -> DataFrame:
-    """All rows of a key in one partition, as many partitions as there are tasks."""
-    from pyspark.sql import functions as F
-
-    return df.repartition(tasks, *[F.col(quoted(name)) for name in plan.stream_keys])
-
-
 def force_rows(df: DataFrame, key: str) -> DataFrame:
     """The same rows, out of a filter that is always true and that Spark cannot know to be.
 

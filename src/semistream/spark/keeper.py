@@ -4,9 +4,7 @@ Nothing that must hold after `kill -9` can be left to the processes that use the
 `os._exit`, executors are killed. The keeper belongs to nobody's process group, watches one process (the Python daemon
 of an executor, see `semistream.spark.area`), and ends when that ends. Every keeper of a directory holds its file
 ``alive`` by a shared lock; the last one can lock it alone, and removes the directory. Two processes keep watch: one of
-them may be killed too.
-
-It runs with the standard library alone, so that it is small: this module's source is all that is given to it.
+them may be killed too. It runs with the standard library alone: this module's source is all that is given to it.
 """
 
 from __future__ import annotations

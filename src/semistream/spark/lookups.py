@@ -5,16 +5,13 @@ columns, or an array of structs where a row may have several matches: the stream
 `enrich` has one lookup. A pipeline has several: each crossing has Python workers of its own, and three of them in a row
 spend more on crossings than on the joins. So one worker runs the joins one after the other on a block of rows. The key
 of a lookup may be what one before it has found. A row that leaves at a lookup is not looked up in those after it: they
-see NULL, which costs nothing and matches nothing.
-
-Counters travel in the data: a carrier column, NULL in all rows but one per task. `Metrics` has Spark's ``observe``
-collect it; in a pipeline the tasks that write the rows pick it up.
+see NULL, which costs nothing and matches nothing. Counters travel in one more field (`semistream.spark.metrics`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,12 +23,11 @@ import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
 from semistream.lookup.bind import MATCHED, UNMATCHED
-from semistream.spark.blocks import BlockSize, Mask, Positions, answers, find_matches, list_offsets
+from semistream.spark.blocks import BlockSize, Mask, Positions, answers, find_matches
 from semistream.spark.frames import force_rows, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, run_task
 from semistream.spark.prepare import Prepared
-from semistream.stats import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -106,58 +102,57 @@ def look_up_all(
 
     given = {name for one in lookups for name in one.outputs}
     inputs = list(dict.fromkeys(name for one in lookups for name in one.inputs if name not in given))
-    names = [name for one in lookups for name in (*one.outputs, one.status)]
-    kinds: list[DataType] = [kind for one in lookups for kind in (*one.kinds, BooleanType())]
+    added: dict[str, DataType] = {}
+    for one in lookups:
+        added |= {**dict(zip(one.outputs, one.kinds, strict=True)), one.status: BooleanType()}
     if carrier is not None:
-        names.append(carrier)
-        kinds.append(StringType())
+        added[carrier] = StringType()
     # Fields are named by position: the names that users see are given in the JVM.
-    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
+    answer = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(added.values())])
     many = any(one.many for one in lookups)
     flags = {name: flag for name, flag in ((_ACTIVE, active), (_GIVEN_UP, given_up)) if flag is not None}
     crossing = [*flags, *inputs]
     shipped = tuple(replace(one, operator=replace(one.operator, operator_count=len(lookups))) for one in lookups)
-    function = _function(shipped, crossing, many=many, carries=carrier is not None)
+
+    def look_up(arrays: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
+        given = (item if isinstance(item, tuple) else (item,) for item in arrays)
+        batches = (pa.RecordBatch.from_arrays(list(item), crossing) for item in given)
+        return _run(batches, shipped, many=many, carries=carrier is not None)
+
     hint = Iterator[pa.Array] if len(crossing) == 1 else Iterator[tuple[pa.Array, ...]]  # Spark reads the hints
-    function.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
+    look_up.__annotations__ = {"arrays": hint, "return": Iterator[pa.Array]}
     kind: DataType = ArrayType(answer) if many else answer
-    udf = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
+    udf = arrow_udf(look_up, kind).asNondeterministic()  # type: ignore[call-overload] # its stubs know no structs
     held = unused_name("_semistream_found", df.columns)
     all_found = udf(*flags.values(), *[F.col(quoted(name)) for name in inputs])
     found = force_rows(df, inputs[0]).withColumn(held, all_found)
     if many:
         found = found.withColumn(held, F.explode(held))
     # In SQL: every call of a function is a trip to the JVM.
-    named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(names)]
+    named = [f"{held}.c{i} AS {quoted(name)}" for i, name in enumerate(added)]
     return found.selectExpr(*map(quoted, df.columns), *named)
 
 
-def _function(
-    lookups: tuple[CrossingLookup, ...], inputs: list[str], *, many: bool, carries: bool
-) -> Callable[..., Iterator[pa.Array]]:
-    """For a scalar Arrow function over ``inputs``; where it ``carries``, the last answer takes the counters along."""
-
-    def run(arrays: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
-        given = (item if isinstance(item, tuple) else (item,) for item in arrays)
-        batches = (pa.RecordBatch.from_arrays(list(item), inputs) for item in given)
-        first = next(batches, None)
-        if first is None:
-            return
-        kinds = {field.name: field.type for field in first.schema}
-        with ExitStack() as stack:
-            tasks = [_start(stack, one, kinds) for one in lookups]
-            size = BlockSize(tasks, many=many)
-            answer = partial(_answer, lookups, tasks, carries=carries)
-            held: list[pa.Array] = []
-            for made in answers(itertools.chain([first], batches), answer, tasks, size):
-                held.append(made)
-                if not carries or len(held) > 1:
-                    yield held.pop(0)
-            stats = {one.status: _finish(task) for one, task in zip(lookups, tasks, strict=True)}
-            for last in held:
-                yield _with_report(last, write_report(stats))
-
-    return run
+def _run(
+    batches: Iterator[pa.RecordBatch], lookups: tuple[CrossingLookup, ...], *, many: bool, carries: bool
+) -> Iterator[pa.Array]:
+    """In a task: the answers to its rows; where it ``carries``, the last one takes the counters along."""
+    first = next(batches, None)
+    if first is None:
+        return
+    kinds = {field.name: field.type for field in first.schema}
+    with ExitStack() as stack:
+        tasks = [_start(stack, one, kinds) for one in lookups]
+        size, last = BlockSize(tasks, many=many), None
+        for made in answers(itertools.chain([first], batches), partial(_answer, lookups, tasks), tasks, size):
+            if not carries:
+                yield made
+            elif last is not None:
+                yield _with_counters(last, None)
+            last = made
+        stats = {one.status: task.finish() for one, task in zip(lookups, tasks, strict=True)}
+        if carries and last is not None:
+            yield _with_counters(last, write_report(stats))
 
 
 def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType]) -> Task:
@@ -178,25 +173,10 @@ def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType])
     return task
 
 
-def _finish(task: Task) -> Stats:
-    """The counters of a lookup; its join itself ran as an inner one."""
-    stats, how = task.finish(), task.operator.spec.how
-    if how == "left":
-        stats.rows_out += stats.unmatched
-    elif how == "anti":
-        stats.rows_out = stats.unmatched
-    return stats
-
-
 def _answer(
-    lookups: Sequence[CrossingLookup],
-    tasks: Sequence[Task],
-    pieces: Iterable[pa.RecordBatch],
-    most_bytes: int,
-    *,
-    carries: bool,
+    lookups: Sequence[CrossingLookup], tasks: Sequence[Task], pieces: Iterable[pa.RecordBatch], most_bytes: int
 ) -> pa.Array:
-    """What all lookups have for the rows of a block, with a place for counters; lists where a row may have several."""
+    """What all lookups have for the rows of a block; lists where a row may have several."""
     taken: list[pa.RecordBatch] = []
 
     def first_asked() -> Iterator[list[pa.Array]]:
@@ -226,10 +206,11 @@ def _answer(
         results += [*added, pa.array(~missing, mask=None if active.all() else ~active)]
         if one.leaves:
             active = active & (~missing | given_up if one.unless_given_up else ~missing)
-    if carries:
-        results.append(pa.nulls(len(active), pa.string()))
     struct = _struct(results)
-    return struct if owner is None else pa.ListArray.from_arrays(list_offsets(owner, block.num_rows), struct)
+    if owner is None:
+        return struct
+    offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.num_rows))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), struct)
 
 
 def _known(block: pa.RecordBatch) -> tuple[dict[str, pa.Array], Mask, Mask]:
@@ -242,8 +223,7 @@ def _known(block: pa.RecordBatch) -> tuple[dict[str, pa.Array], Mask, Mask]:
 
 def _asked(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> Mask:
     """Which of the active rows a lookup is asked for."""
-    refused = one.inputs[: len(one.operator.spec.keys)] if one.refuses_null else ()
-    for name in refused:
+    for name in one.inputs[: len(one.operator.spec.keys)] if one.refuses_null else ():
         active = active & known[name].is_valid().to_numpy(zero_copy_only=False)
     return active
 
@@ -256,11 +236,11 @@ def _keys(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> list
     return [pc.if_else(pa.array(asked), key, pa.scalar(None, key.type)) for key in keys]
 
 
-def _with_report(answer: pa.Array, report: str) -> pa.Array:
-    """An answer with the task's report on the last row, in its last field."""
+def _with_counters(answer: pa.Array, report: str | None) -> pa.Array:
+    """An answer with one field more: NULL, but for the task's report on the last row."""
     values = answer.values if pa.types.is_list(answer.type) else answer
-    *columns, carrier = values.flatten()
-    struct = _struct([*columns, pa.concat_arrays([carrier[1:], pa.array([report])])])
+    counters = pa.concat_arrays([pa.nulls(len(values) - 1, pa.string()), pa.array([report], pa.string())])
+    struct = _struct([*values.flatten(), counters])
     return struct if values is answer else pa.ListArray.from_arrays(answer.offsets, struct)
 
 

@@ -1,8 +1,9 @@
 """Counters at the driver: a log line, a JSON-lines run log, and ``last`` and ``total`` for programs.
 
-Tasks send their counters in the data (a row of `whole_rows`, a column of `lookups`); Spark's ``observe`` collects them,
-also for batches without output, and a retried task counts once. A listener adds them up when the batch has finished.
-A pipeline reads the same column in the tasks that write its rows (`semistream.pipeline.staging`).
+Counters travel in the data, in a carrier column that is NULL in all rows but one per task (where whole rows cross it is
+one row more, since a task may have none to give out). Spark's ``observe`` collects them, also for batches without
+output, and a retried task counts once. A listener adds them up when the batch has finished. A pipeline reads the same
+column in the tasks that write its rows (`semistream.pipeline.staging`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from semistream.errors import ArgumentError, local_path
-from semistream.spark.places import running_attempt
+from semistream.spark.pins import running_attempt
 from semistream.stats import Stats
 
 if TYPE_CHECKING:
@@ -85,22 +86,19 @@ class Metrics:
         context = getattr(self._spark, "_jsc", None)
         if context is not None:  # Spark hands them over in the background; Spark Connect with the result
             context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
-        waiting, self._observations = self._observations, []
-        for observation in waiting:
-            if _has_run(observation):
-                self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
-            else:
-                self._observations.append(observation)
+        over = [one for one in self._observations if _has_run(one)]
+        self._observations = [one for one in self._observations if one not in over]
+        for observation in over:
+            self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
         return self.total
 
     def take(self, reports: list[str], about: dict[str, Any]) -> None:
         """Add the reports of one batch: check the accounting, log, remember."""
-        stats = sum(add_reports(reports).values(), Stats())
-        seconds = about.get("seconds")
+        stats, seconds = sum(add_reports(reports).values(), Stats()), about["seconds"]
         rate = f", {stats.rows_in / seconds:,.0f} rows/s" if seconds else ""
         shed = f", {stats.shed:,} shed" if stats.shed else ""
         said = (
-            f"batch {about.get('batch')}: {stats.rows_in:,} rows{rate}, {stats.matched:,} matched, "
+            f"batch {about['batch']}: {stats.rows_in:,} rows{rate}, {stats.matched:,} matched, "
             f"{stats.unmatched:,} unmatched{shed}, hit ratio {stats.hit_ratio:.3f}, {stats.pages_read:,} pages read, "
             f"master version {stats.master_version}"
         )
@@ -113,7 +111,7 @@ class Metrics:
             self.last = stats
             self.total = self.total + stats
             self.batches += 1
-        stats.check(f"batch {about.get('batch')}")
+        stats.check(f"batch {about['batch']}")
 
     def on_progress(self, progress: Any) -> None:
         """Called by the listener when a batch has finished."""
@@ -123,9 +121,8 @@ class Metrics:
                 continue
             duration = (progress.durationMs or {}).get("triggerExecution")
             about = {"query": str(progress.id), "run": str(progress.runId), "batch": progress.batchId, "operator": name}
-            about["seconds"] = duration / 1000 if duration else None
             try:
-                self.take(reports, about)
+                self.take(reports, about | {"seconds": duration / 1000 if duration else None})
             except Exception as error:  # noqa: BLE001 - Spark's listener bus would swallow it
                 self.problem = error
                 _log.error("%s", error)
@@ -150,10 +147,8 @@ def _listener(metrics: Metrics) -> Any:
         def onQueryProgress(self, event: Any) -> None:
             metrics.on_progress(event.progress)
 
-        def onQueryStarted(self, event: Any) -> None:
-            """Nothing to do."""
+        def onQueryStarted(self, event: Any) -> None: ...
 
-        def onQueryTerminated(self, event: Any) -> None:
-            """Nothing to do."""
+        def onQueryTerminated(self, event: Any) -> None: ...
 
     return Listener()

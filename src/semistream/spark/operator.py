@@ -30,11 +30,9 @@ from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.run import open_store
 from semistream.lookup.spec import How
 from semistream.rows import Projection
-from semistream.spark import pins
 from semistream.spark.area import Area, area
-from semistream.spark.pin_service import PinService
-from semistream.spark.places import PLACES, place, running_attempt
-from semistream.spark.shared import SharedCache, judge_together, shared_table
+from semistream.spark.pins import PinService, pinned_version, running_attempt, running_batch
+from semistream.spark.shared import PLACES, SharedCache, judge_together, place, shared_table
 from semistream.spark.spec import EnrichSpec
 from semistream.stats import Stats
 from semistream.stores import MasterStore
@@ -80,21 +78,19 @@ class Operator:
 
     def content(self) -> StoreVersion:
         """The master's version for the running task's batch."""
-        running_batch = pins.running_batch()
-        if self.spec.master_version != "latest" or running_batch is None:
+        batch = running_batch()
+        if self.spec.master_version != "latest" or batch is None:
             return self.planned
         if self.pinned_by is not None:
-            return self.pinned_by.ask(self.store, *running_batch, self.spec.refresh, self.planned)
-        return pins.pinned_version(Path(self.store), *running_batch, self.spec.refresh, self.planned)
+            return self.pinned_by.ask(self.store, *batch, self.spec.refresh, self.planned)
+        return pinned_version(Path(self.store), *batch, self.spec.refresh, self.planned)
 
     def one_match(self, store: Store) -> bool:
         """True when a stream row never has more than one match."""
         return store.facts.unique or self.spec.multiple != "all"
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: How | None = None) -> LookupPlan:
-        """The join's plan for a stream of this schema; a version whose columns changed since the query began is
-        refused.
-        """
+        """The join's plan for a stream; a version whose columns changed since the query began is refused."""
         gone = [name for name in self.columns if name not in store.schema.names]
         if gone:
             raise SchemaError(
@@ -134,12 +130,8 @@ class Task:
                 f"(version {stats.master_version}), for example {sample}; nothing of this batch is written. Add the "
                 "missing rows to the master, or use on_miss='null' or 'drop'"
             )
-        wanted, enough, rows, matched = (
-            spec.min_match_rate,
-            spec.min_match_rows,
-            stats.rows_in - stats.shed,
-            stats.matched,
-        )
+        wanted, enough = spec.min_match_rate, spec.min_match_rows
+        rows, matched = stats.rows_in - stats.shed, stats.matched
         if wanted > 0 and 0 < rows < enough:
             rows, matched = judge_together(self.area, f"{operator.sample}-small", rows, matched, enough, wanted)
         if rows and matched / rows < wanted:
@@ -147,6 +139,8 @@ class Task:
                 f"only {matched:,} of {rows:,} rows ({matched / rows:.1%}) matched {operator.store}, "
                 f"min_match_rate={wanted:g} asks for more; unmatched are for example {sample}"
             )
+        if self.join.plan.how != spec.how:  # by keys: rows without a match go out too, or they alone
+            stats.rows_out = stats.unmatched + (stats.rows_out if spec.how == "left" else 0)
         if not isinstance(self.join, WholeJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= operator.tasks
         stats.peak_bytes += operator.shed_bytes

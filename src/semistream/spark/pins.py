@@ -1,26 +1,48 @@
 """Which version of the master a micro-batch reads: pinned once, found again on replay.
 
 The first one who asks for (query id, batch id) writes the pin by an exclusive link, the others read it; so do all
-tasks of a replay, also after a restart, whatever was published in between. On one host the tasks ask the files
-themselves; on a cluster, where every host may have a copy of the store, they ask the driver (`pin_service`).
-A pin names the content (`StoreVersion`), and a task that finds other content refuses it.
+tasks of a replay, also after a restart, whatever was published in between. A pin names the content (`StoreVersion`),
+and a task that finds other content refuses it. On one host the tasks ask the files themselves.
+
+On a cluster hosts may have copies of a store of different age, so no task can decide for the others. Tasks ask the
+driver's Python process over TCP, which pins the version in its own copy of the store. Questions and answers are JSON
+lines, each signed with a secret that travels with the tasks and never over this connection: whoever does not know it
+gets no answer, and cannot give one. The port is any free one; where a firewall stands between executors and driver, set
+``spark.semistream.port``.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 import re
+import secrets
+import socket
+import socketserver
+import threading
 import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from semistream import errors
 from semistream.durable import create_once, read_once
-from semistream.errors import ArgumentError, StoreNotFoundError
+from semistream.errors import ArgumentError, SemistreamError, StoreNotFoundError
+from semistream.spark.frames import context_of
 from semistream.stores.paged.manifest import Manifest, StoreVersion
 
-KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORT = "spark.semistream.port"
+_KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
 _IDENTITY = ("store_id", "version", "digest")
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_TIMEOUT_SECONDS = 60.0
+_MOST_BYTES = 65_536  # of a question or an answer
+_services: dict[str, PinService] = {}
+_starting = threading.Lock()
 
 
 def refresh_seconds(refresh: str) -> float | None:
@@ -47,6 +69,14 @@ def running_batch() -> tuple[str, int] | None:
     return None if query is None or batch is None else (query, int(batch))
 
 
+def running_attempt() -> str:
+    """Which attempt at which task runs here; empty outside of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "" if context is None else str(context.taskAttemptId())
+
+
 def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: StoreVersion) -> StoreVersion:
     """The version for this batch; decided by the first one who asks.
 
@@ -64,7 +94,7 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: St
         found = _read(path)
         assert found is not None
         for old in directory.glob("[0-9]*.json"):
-            if int(old.stem) < batch - KEPT_BATCHES:
+            if int(old.stem) < batch - _KEPT_BATCHES:
                 old.unlink(missing_ok=True)
     if found["version"] not in Manifest.versions(root):
         raise StoreNotFoundError(
@@ -90,3 +120,105 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: Stor
 
 def _read(path: Path) -> dict[str, Any] | None:
     return read_once(path, ("version", "since"), "let the batch choose the newest version")
+
+
+@dataclass(frozen=True)
+class PinService:
+    """Where the driver answers, and the secret that shows who asks."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+    def ask(self, root: str, query: str, batch: int, refresh: str, planned: StoreVersion) -> StoreVersion:
+        """The version for this batch, as the driver decided; raises what it raised."""
+        nonce = secrets.token_hex(16)
+        question = {"root": root, "query": query, "batch": batch, "refresh": refresh, "planned": asdict(planned)}
+        try:
+            with socket.create_connection((self.host, self.port), _TIMEOUT_SECONDS) as connection:
+                connection.sendall(_signed({"nonce": nonce, **question}, self.secret))
+                with connection.makefile("rb") as lines:
+                    answer = _checked(lines.readline(_MOST_BYTES), self.secret)
+        except OSError as error:
+            raise SemistreamError(
+                f"the driver does not say at {self.host}:{self.port} which version of {root} batch {batch} reads "
+                f"({error}). Executors must reach it there; where a firewall is in between, set {PORT} to an open port"
+            ) from error
+        if answer is None or answer.get("nonce") != nonce:
+            raise SemistreamError(
+                f"what answers at {self.host}:{self.port} is not the driver of this query; is it gone?"
+            )
+        if "error" in answer:
+            kind = getattr(errors, answer["error"], SemistreamError)
+            raise kind(answer["message"])
+        return StoreVersion(**answer["version"])
+
+
+def pin_service(spark: SparkSession) -> PinService | None:
+    """The service of this application, started when it is first needed; None where all tasks run on one host.
+
+    With Spark Connect this process is not the driver and cannot serve: tasks pin in the copy that their host has.
+    """
+    context = context_of(spark)
+    if context is None or str(context.master).startswith("local"):
+        return None
+    conf, name = context.getConf(), str(context.applicationId)
+    with _starting:
+        if name not in _services:
+            host = conf.get("spark.driver.host", "localhost")
+            _services[name] = serve(host, conf.get("spark.driver.bindAddress", host), int(conf.get(PORT, "0")))
+        return _services[name]
+
+
+def serve(host: str, bind: str, port: int = 0) -> PinService:
+    """Answer from now on, at an address that executors know as ``host``, for as long as this process lives."""
+    server = _Server((bind, port), _Handler)
+    threading.Thread(target=server.serve_forever, name="semistream-pins", daemon=True).start()
+    return PinService(host, server.server_address[1], server.secret)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.secret = secrets.token_bytes(32)
+        super().__init__(address, handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asks in another way is not answered; the asker says what is wrong."""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = _TIMEOUT_SECONDS
+
+    def handle(self) -> None:
+        assert isinstance(self.server, _Server)
+        asked = _checked(self.rfile.readline(_MOST_BYTES), self.server.secret)
+        if asked is None:
+            return
+        planned = StoreVersion(**asked["planned"])
+        answer: dict[str, Any] = {"nonce": asked["nonce"]}
+        try:
+            found = pinned_version(Path(asked["root"]), asked["query"], asked["batch"], asked["refresh"], planned)
+            answer["version"] = asdict(found)
+        except (SemistreamError, OSError) as error:
+            answer |= {"error": type(error).__name__, "message": str(error)}
+        self.wfile.write(_signed(answer, self.server.secret))
+
+
+def _signed(body: dict[str, Any], secret: bytes) -> bytes:
+    text = json.dumps(body)
+    return json.dumps([text, hmac.digest(secret, text.encode(), "sha256").hex()]).encode() + b"\n"
+
+
+def _checked(line: bytes, secret: bytes) -> dict[str, Any] | None:
+    """What was signed with the secret; None for anything else."""
+    try:
+        text, signature = json.loads(line)
+        good = hmac.compare_digest(hmac.digest(secret, text.encode(), "sha256").hex().encode(), signature.encode())
+        return dict(json.loads(text)) if good else None
+    except (ValueError, TypeError, AttributeError):
+        return None

@@ -27,7 +27,7 @@ from semistream.shedding.shedder import memory_of
 from semistream.spark.area import new_name
 from semistream.spark.frames import arrow_schema, context_of
 from semistream.spark.operator import Operator
-from semistream.spark.pin_service import pin_service
+from semistream.spark.pins import pin_service
 from semistream.spark.spec import EnrichSpec
 from semistream.stores import MasterStore
 

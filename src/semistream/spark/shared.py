@@ -1,12 +1,20 @@
-"""What all Python workers of a host share: one cache, and tables that are loaded once.
+"""What all Python workers of a host share: one cache, tables that are loaded once, and places for tasks.
 
 Spark moves partitions between worker processes, so a cache per worker would hold every hot key several times and be
 lost with the worker. Here the cache is one file in shared memory that every worker maps: many probe it at once under
 a shared lock, one at a time admits rows under an exclusive lock. It outlives any worker. A writer that dies in the
 middle leaves the ``dirty`` mark behind, and the next one starts afresh.
 
-Both know the content that they hold by `StoreVersion`, not by path and number: a store that was removed and built
-again is another one. The files are in the application's private directory (`semistream.spark.area`).
+Cache and tables know the content that they hold by `StoreVersion`, not by path and number: a store that was removed
+and built again is another one. The files are in the application's private directory (`semistream.spark.area`).
+
+Places bound how many tasks of a host hold a window and buffers at once, so that their sum stays in the budget. All
+enrichments of an application share one row of places on a host, numbered from 0; a task that runs an enrichment for N
+tasks at once needs a place below N. It has its place for all enrichments that run in it: each one is in a process of
+its own, and they hand rows to each other, so a task that held one place and waited for a second one could wait for
+itself, or for a task that waits for it. No circular wait is possible: a task waits only while it has no place, or for
+one below all those that it has (the enrichment that it comes to allows fewer tasks than those before). Of the tasks
+that wait, the one with the lowest place waits for none that another of them has.
 """
 
 from __future__ import annotations
@@ -16,13 +24,14 @@ import hashlib
 import mmap
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.errors import StoreError
+from semistream.errors import SemistreamError, StoreError
 from semistream.joins.sweep.cache import TupleCache
 from semistream.rows import RowLayout
 from semistream.spark.area import Area
@@ -31,6 +40,9 @@ from semistream.stores.paged.manifest import Manifest, StoreVersion
 if TYPE_CHECKING:
     from semistream.stores import MasterStore
 
+PLACES = "places"  # the file that is locked to take one
+_PATIENCE_SECONDS = 600
+_INTERVAL_SECONDS = 0.01
 _SAMPLE = struct.Struct("=qq")
 
 
@@ -71,16 +83,56 @@ def shared_table(area: Area, prefix: str, content: StoreVersion, load: Callable[
     return pa.ipc.open_file(pa.py_buffer(memory)).read_all()
 
 
+@contextmanager
+def place(area: Area, count: int, attempt: str) -> Iterator[int]:
+    """Hold a place below ``count`` while the body runs; waits for one if all are taken.
+
+    The same attempt at a task gets the same place again, if it has one; with an empty ``attempt`` nobody does.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (found := _take(area, count, attempt)) is None:
+        if time.monotonic() > deadline:
+            raise SemistreamError(
+                f"no place for this task within {_PATIENCE_SECONDS} s: {count} tasks share the memory of this join; "
+                "give enrich(..., tasks_per_host=N) the number of tasks that really run at once on a host"
+            )
+        time.sleep(_INTERVAL_SECONDS)
+    number, fd = found
+    try:
+        yield number
+    finally:
+        os.close(fd)  # also releases the lock
+
+
+def _take(area: Area, count: int, attempt: str) -> tuple[int, int] | None:
+    """A place and the descriptor that holds it. Taken one task at a time, so that what is read of a place is true."""
+    with area.locked(PLACES):
+        found = None
+        for number in range(count):
+            fd, own = area.open(f"place{number}"), False
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                own = bool(attempt) and os.pread(fd, 64, 0).decode(errors="replace") == attempt
+                if not own:
+                    os.close(fd)
+                    continue
+            if found is not None:
+                os.close(found[1])
+            found = number, fd  # the highest free one: the lower ones also serve enrichments for fewer tasks
+            if own:
+                break
+        if found is not None:
+            _, fd = found
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, attempt.encode(), 0)
+            fcntl.flock(fd, fcntl.LOCK_SH)  # all who have it hold it like this
+        return found
+
+
 def _mark(*what: object) -> int:
     """A number for some content, which other content does not have."""
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "little", signed=True)
-
-
-def _identity(store: MasterStore, number: int) -> StoreVersion | None:
-    try:
-        return Manifest.load(store.path, number).identity
-    except StoreError:
-        return None
 
 
 class SharedCache(TupleCache):
@@ -128,8 +180,9 @@ class SharedCache(TupleCache):
             elif h[k.CONTENT] == self._marks[1] or h[k.VERSION] > content.number:
                 return
             else:
-                before = int(h[k.VERSION])
-                known = _mark(_identity(store, before)) == h[k.CONTENT]
+                before, known = int(h[k.VERSION]), False
+                with suppress(StoreError):  # that version may be gone
+                    known = _mark(Manifest.load(store.path, before).identity) == h[k.CONTENT]
                 changed = store.changed_since(before) if known else None
                 h[k.DIRTY] = 1
                 if changed is None:

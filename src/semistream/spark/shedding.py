@@ -5,19 +5,19 @@ What share of a batch is kept is decided once, by its first task, and pinned in 
 rows, by the strategy, with chance seeded by query, batch and partition. Its other rows are in
 ``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
 
-The share is max_rows_per_second over the rate at which the rows of the batch before came in: its rows, as its files
-say, over the time since the one before it. Without max_rows_per_second it is what the batch before managed: the rows
-that it joined over the time from its pin to its last file, the sink's work included. The first batch is kept whole,
-since nothing is known of the rate yet; the second goes by the time that the first one took.
+The share (`share_of_batch`) goes by the batches before: by their rows, as their files say, and by the times of their
+pins. What the last one managed are the rows that it joined over the time from its pin to its last file, the sink's work
+included. The first batch is kept whole, since nothing is known yet.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,13 +45,13 @@ _PIN = "_keep.json"
 
 def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: float | None = None) -> float:
     """The share of this batch that is kept; decided by the first task that asks. No ``rate``: what was managed."""
-    path = root / f"batch={batch}" / _PIN
-    found = _pin(path)
+    found = _pin(root, batch)
     if found is None:
+        path = root / f"batch={batch}" / _PIN
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = time.time() if now is None else now
         create_once(path, {"share": _share(root, batch, rate, now), "at": now, "query": query, "batch": batch})
-        found = _pin(path)
+        found = _pin(root, batch)
         assert found is not None
     if found["query"] != query:
         raise SheddingError(
@@ -63,26 +63,27 @@ def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: fl
 
 def _share(root: Path, batch: int, rate: float | None, now: float) -> float:
     files = batches_in(root)
-    pins = [(number, pin) for number in files if number < batch and (pin := _pin(root / f"batch={number}" / _PIN))]
+    pins = [pin for number in files if number < batch and (pin := _pin(root, number))]
     if not pins:
         return 1.0
-    past = [PastBatch(float(pin["at"])) for _, pin in reversed(pins[-2:])]
-    number, last = pins[-1]
-    parts = [read_part(path, whole=False) for path in files[number]]
+    past = [PastBatch(float(pin["at"])) for pin in reversed(pins[-2:])]
+    last = files[pins[-1]["batch"]]
+    parts = [read_part(path, whole=False) for path in last]
     rows, shed = (sum(getattr(part, name) for part in parts) for name in ("rows_in", "rows"))
-    ended = max((path.stat().st_mtime for path in files[number]), default=past[0].began)
+    ended = max((path.stat().st_mtime for path in last), default=past[0].began)
     past[0] = PastBatch(past[0].began, rows, rows - shed, ended - past[0].began)
     # As before where nothing is known: a stream that was too fast is not loaded whole because a clock was set back.
-    return share_of_batch(past, rate, now=now, unknown=float(last["share"]))
+    return share_of_batch(past, rate, now=now, unknown=float(pins[-1]["share"]))
 
 
-def _pin(path: Path) -> dict[str, Any] | None:
-    return read_once(path, ("share", "at", "batch"), "have it decided again, if no task of the batch has ended")
+def _pin(root: Path, batch: int) -> dict[str, Any] | None:
+    remedy = "have it decided again, if no task of the batch has ended"
+    return read_once(root / f"batch={batch}" / _PIN, ("share", "at", "batch"), remedy)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _part(operator: Operator, plan: LookupPlan, store: MasterStore, schema: pa.Schema) -> Iterator[PartWriter]:
-    """The file of the running task, for rows with this schema; nothing half-written is left behind."""
+    """The file of the running task, for rows with this schema, durable at the end; nothing half-written stays."""
     from pyspark import TaskContext
 
     context, found, shed = TaskContext.get(), running_batch(), operator.spec.shed
@@ -101,25 +102,26 @@ def _part(operator: Operator, plan: LookupPlan, store: MasterStore, schema: pa.S
         on_miss=operator.spec.on_miss,
         ignore_case=operator.ignore_case,
     )
-    with contextlib.closing(PartWriter(shed.directory, about, schema)) as writer:
+    with closing(PartWriter(shed.directory, about, schema)) as writer:
         yield writer
+        writer.publish()
 
 
-@contextlib.contextmanager
+@contextmanager
 def shed_in_front(task: Task, stream: pa.Schema) -> Iterator[None]:
     """Put the operator that sheds, if there is one, in front of a task's join."""
-    operator, join, shed = task.operator, task.join, task.operator.spec.shed
+    operator, plan, shed = task.operator, task.join.plan, task.operator.spec.shed
     if shed is None:
         yield
         return
-    with _part(operator, join.plan, task.store, stream) as writer:
+    with _part(operator, plan, task.store, stream) as writer:
         about, counts = writer.about, None
         share = pinned_share(shed.directory, about.query, about.batch, shed.max_rows_per_second)
         if shed.kind.needs_counts:
-            counts = shared_counts(task.store, operator.counts_bytes, operator.application, operator.identity)
+            counts = shared_counts(task.store, operator.counts_bytes, operator.application)
         blocks = partial(share_of_blocks, share=share, block_rows=BLOCK_ROWS)
         seeds = (uuid.UUID(about.query).int, about.batch, about.part)
-        join.front = Shedder(shed, join.plan, blocks, writer, counts, seeds)
+        task.join.front = Shedder(shed, plan, blocks, writer.add, counts, seeds)
         yield
 
 
@@ -127,12 +129,12 @@ def publish_nothing(operator: Operator, stream: pa.Schema) -> None:
     """An empty partition says so too: a replay that finds rows in it, or none where there were some, is told apart."""
     if operator.spec.shed is not None:
         store = open_content(operator)
-        plan = operator.plan(operator.spec.shed.widened(stream), store)
-        with _part(operator, plan, store, stream) as writer:
-            writer.publish()
+        with _part(operator, operator.plan(operator.spec.shed.widened(stream), store), store, stream):
+            pass
 
 
-def shared_counts(store: MasterStore, most_bytes: int, application: str, identity: str) -> RowCounts:
-    """Rows a key, in memory that all workers of the host map; the first one of a version reads the store."""
-    with area(application, most_bytes, f"{identity}-counts") as here:
-        return RowCounts(store, most_bytes, partial(shared_table, here, f"{identity}-counts", store.manifest.identity))
+def shared_counts(store: MasterStore, most_bytes: int, application: str) -> RowCounts:
+    """Rows per key, in memory that all workers of the host map; the first one of a version reads the store."""
+    name = hashlib.sha256(f"{store.path}:{most_bytes}".encode()).hexdigest()[:12] + "-counts"
+    with area(application, most_bytes, name) as here:
+        return RowCounts(store, most_bytes, partial(shared_table, here, name, store.manifest.identity))

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from semistream.budget import parse_bytes
-from semistream.spark.java import find_java
+from semistream.spark.session import find_java
 from semistream.stores import MasterStore
 from semistream_lab.arms_core import checksum_of
 from semistream_lab.busy import below, process_ticks
