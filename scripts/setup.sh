@@ -66,7 +66,7 @@ install_packages() {
 }
 
 java_home() {
-  "$venv/bin/python" -c 'from semistream.spark.java import find_java; print(find_java() or "")'
+  "$venv/bin/python" -c 'from semistream.spark.session import find_java; print(find_java() or "")'
 }
 
 find_java() {

@@ -24,7 +24,7 @@ _PACKAGES = ("semistream", "numba", "numpy", "pyarrow", "pyspark", "duckdb", "pa
 
 def environment(directory: Path) -> dict[str, Any]:
     """The facts, for data that lies in ``directory``; ``id`` is made from all of them."""
-    from semistream.spark.java import find_java
+    from semistream.spark.session import find_java
 
     java = find_java()
     facts: dict[str, Any] = {
