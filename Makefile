@@ -8,12 +8,17 @@ LOWEST := .venv-lowest/bin
 export SPARK_LOCAL_IP := 127.0.0.1
 # Workers run the same Python as the driver, whatever python3 is on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+# Tests start some hundred Pythons: each module is compiled once, whatever the machine's settings say.
+export PYTHONDONTWRITEBYTECODE :=
 
+# A JVM that lives for a minute spends a third of its time on optimising itself: it is told not to.
+JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark's classes come from an archive, which spares each Java half of its start.
+CLASSES := .venv/spark.jsa
 # Workers get whole files, so that a file's Spark session is started once; the longest files begin first, as
 # tests/conftest.py has them. Three workers for two cores: Spark's tests wait a lot.
-# A JVM that lives for a minute spends a third of its time on optimising itself: it is told not to.
-PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(BIN)/python -m pytest -n 3 --dist loadfile \
-	--no-loadscope-reorder
+PYTEST := $(JAVA) SPARK_SUBMIT_OPTS="'-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable" \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup postgres demo test test-long test-lowest lint format bench clean
 
@@ -29,10 +34,10 @@ postgres: setup ## a PostgreSQL server for the tests (does nothing when one is t
 demo: setup ## a pipeline of sales into Delta tables, beside Spark's own joins
 	@$(BIN)/semistream demo
 
-test: setup postgres lint ## lint, types, layers and all tests but the long ones
+test: setup postgres $(CLASSES) lint ## lint, types, layers and all tests but the long ones
 	$(PYTEST)
 
-test-long: setup postgres ## all tests, the long ones too
+test-long: setup postgres $(CLASSES) ## all tests, the long ones too
 	$(PYTEST) -m "long or not long"
 
 lint: setup ## style, format, types, direction of imports
@@ -40,6 +45,9 @@ lint: setup ## style, format, types, direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+$(CLASSES): requirements.lock scripts/spark_classes.py | setup
+	$(JAVA) $(BIN)/python scripts/spark_classes.py $@
 
 format: setup ## put the code into its format and fix what can be fixed
 	$(BIN)/ruff check --fix
@@ -57,4 +65,4 @@ test-lowest: setup postgres ## the tests on the oldest packages allowed, but for
 
 clean: ## remove .venv, caches and what was built
 	rm -rf .venv .venv-lowest build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src lab tests -name __pycache__ -type d -prune -exec rm -rf {} +

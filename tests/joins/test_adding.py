@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,19 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
         del JOINS[kind.name]
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[MasterStore, pa.Table]]:
+    """Stores by key and shape, each built once."""
+    return cache(lambda key, shape: build(tmp_path_factory.mktemp("stores") / "s", key, shape))
+
+
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("master", MASTERS)
-def test_the_toy_join_conforms(toy: type[Join], tmp_path: Path, master: str, how: How) -> None:
+def test_the_toy_join_conforms(
+    toy: type[Join], stores: Callable[[str, str], tuple[MasterStore, pa.Table]], master: str, how: How
+) -> None:
     for number, key in enumerate(("int64", "string", "two", "float64")):
-        store, table = build(tmp_path / key, key, master)
+        store, table = stores(key, master)
         stream = STREAMS[(number + len(master)) % len(STREAMS)]
         for memory in ("least", "small", "large"):
             check_join(toy, question(store, table, key, stream, how, "all columns"), memory)

@@ -50,7 +50,10 @@ ESCAPED = PASSWORD.replace("'", "\\'")  # as an address has it
 
 def run(root: Path, password: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, as from a shell."""
-    secret = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"SECRET": password}
+    secret = {**os.environ, "SECRET": password}
+    # Java says on standard error that it reads this variable; Spark's own hands over the same options in silence.
+    given = secret.pop("JDK_JAVA_OPTIONS", ""), secret.get("SPARK_SUBMIT_OPTS", "")
+    secret["SPARK_SUBMIT_OPTS"] = " ".join(given)
     command = [sys.executable, "-c", "from semistream.commands.main import main; main()", "run", "sales.toml", "--once"]
     return subprocess.run(command, cwd=root, env=secret, capture_output=True, text=True, check=False)
 

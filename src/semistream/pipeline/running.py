@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from semistream.pipeline.pipeline import Pipeline
 
 _LOOK_SECONDS = 0.5
+_LOOK_SECONDS_ONCE = 0.05  # who waits for the end learns of it at once
 OnDecision = Callable[[Decision], None]
 
 
@@ -186,7 +187,7 @@ class Running:
         """Until the stream ends or so much time has passed; raises what stopped it."""
         end = None if seconds is None else time.monotonic() + seconds
         while self.is_active and (end is None or time.monotonic() < end):
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS_ONCE if self.once else _LOOK_SECONDS)
             if self.is_active and not self.once and not self._lock.locked():
                 self.release()
         failure = None if self.query is None else self.query.exception()
