@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -43,6 +45,7 @@ class Layout:
     dimensions: tuple[Mirrored, ...]
     relief: Relief | None
     limits: Limits  # of what the warehouse's columns keep
+    hot_keys: Path  # the directory of the files in which hot keys are kept between runs
 
     @property
     def numbered(self) -> list[tuple[int, Lookup]]:
@@ -103,7 +106,8 @@ class Layout:
         for number, step in enumerate(self.steps):
             for one in step.lookups:
                 store, memory = masters.stores.get(one.name, one.store), self.memory[one.name].memory_bytes
-                side_by_side.append(PlacedLookup(one, number, store, masters.versions[one.name], memory))
+                hot = self.hot_keys / f"{quote(one.name, safe='')}.arrow"
+                side_by_side.append(PlacedLookup(one, number, store, masters.versions[one.name], memory, hot))
             if not step.lookups:
                 frame = look_up(frame, side_by_side, self.tasks)
                 side_by_side = []

@@ -276,6 +276,7 @@ def _make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batch
         dimensions=tuple(Mirrored(table, store) for table, store in pipeline.mirrored().items()),
         relief=None if shed is None else Relief.of(shed, pipeline.steps, columns.names, pipeline.memory, tasks),
         limits=warehouse.limits,
+        hot_keys=ledger.root / "hot",
     )
     newest = {name: one.number for name, one in find_newest(layout.lookups, seen).items()}
     path = None if seen is None else seen.store.path

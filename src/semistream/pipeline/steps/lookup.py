@@ -161,13 +161,15 @@ class Lookup(PipelineLookupSpec, Step):
 
 @dataclass(frozen=True)
 class PlacedLookup:
-    """A lookup of the pipeline with its place among the steps, the version that it reads and the memory that it has."""
+    """A lookup of the pipeline with its place among the steps, the version that it reads the memory that it has, and
+    the file of its hot keys."""
 
     step: Lookup
     number: int
     store: MasterStore | Path
     version: int
     memory: int
+    hot_keys: Path
 
 
 def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> DataFrame:
@@ -199,6 +201,7 @@ def look_up(frame: DataFrame, lookups: Sequence[PlacedLookup], tasks: int) -> Da
                 as_of=None if step.as_of is None else names.time_column(one.number),
                 memory=one.memory,
                 master_version=one.version,
+                hot_keys=one.hot_keys,
                 transport="keys",
                 tasks_per_host=tasks,
                 on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair
