@@ -44,6 +44,7 @@ def layout(customers: Path) -> Layout:
         dimensions={"customers": customers},
         relief=None,
         limits=Limits(),
+        hot_keys=customers.with_name("hot"),
     )
 
 

@@ -21,7 +21,7 @@ from semistream.pipeline.steps.lookup import PipelineLookupSpec
 from semistream.spark.spec import EnrichSpec
 
 # Options of a lookup that a pipeline decides itself, for reasons that stand beside them in `StepSpec`.
-DECIDED = ("how", "suffix", "status", "allow_empty")
+DECIDED = ("how", "suffix", "status", "allow_empty", "hot_keys")
 # Of a dimension these are known too.
 KNOWN = (*DECIDED, "defaults", "valid_from", "valid_to", "multiple")
 

@@ -96,6 +96,22 @@ def test_warm_for_the_next_task(operator: Make, store: MasterStore, application:
         assert (stats.matched, stats.unmatched) == (ROWS, 2)
 
 
+def test_warm_for_the_next_application(operator: Make, store: MasterStore, application: str, tmp_path: Path) -> None:
+    """Keys that were hot are kept in a file, for a cache that begins empty."""
+    hot = tmp_path / "state" / "hot.arrow"
+    left = keys(*range(ROWS), 999, None)
+    joined(operator(store, application, hot_keys=hot), left)
+    others = [f"{application}-next", f"{application}-without"]
+    try:
+        result, warm = joined(operator(store, others[0], hot_keys=hot), left)
+        assert_same_rows(result, model_join(left, content(store), "id"))
+        assert warm.hits >= ROWS
+        assert joined(operator(store, others[1]), left)[1].hits == 0
+    finally:
+        for other in others:
+            remove_files(other)
+
+
 @pytest.mark.parametrize("how", ["semi", "anti", "inner"])
 def test_a_warm_cache_for_every_how(operator: Make, store: MasterStore, application: str, how: str) -> None:
     left = keys(*range(0, 2 * ROWS, 3), None)

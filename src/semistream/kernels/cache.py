@@ -24,6 +24,7 @@ BUCKETS_AT, SKETCH_AT, CELLS_AT = 7, 8, 9
 TOP, FREE_HEAD, FREE_COUNT, LIVE, HAND, LIMIT, COUNTED = 10, 11, 12, 13, 14, 15, 16
 EVICTIONS, ADMISSIONS, REJECTIONS = 17, 18, 19
 VERSION, DIRTY, STORE, CONTENT = 20, 21, 22, 23  # for a cache that processes share; see semistream.spark
+WARMED = 24  # keys that were hot in an earlier run have been offered, or are now; see semistream.joins.sweep.hot
 HEADER_FIELDS = 32
 BUCKET_BYTES, WAYS = 64, 10
 FREQUENCY_AT, CELL_AT = 10, 24

@@ -227,3 +227,41 @@ def limit_cells(header, limit):
             store_u32(cell, np.uint32(header[k.FREE_HEAD]))
             header[k.FREE_HEAD] = index
             header[k.FREE_COUNT] += 1
+
+
+@kernel("int64(int64[::1], uint64[::1], uint8[::1])")
+def hot_keys(header, codes, counts):
+    """The keys whose rows are here and how often they came; the most frequent, where not all have room. Returns how
+    many.
+    """
+    base = header.ctypes.data + header[k.BUCKETS_AT]
+    often = np.zeros(256, np.int64)
+    for b in range(header[k.BUCKETS]):
+        for way in range(k.WAYS):
+            if load_u8(base + b * k.BUCKET_BYTES + way) != 0:
+                often[load_u8(base + b * k.BUCKET_BYTES + k.FREQUENCY_AT + way)] += 1
+    least, left = 256, len(codes)
+    while least > 0 and often[least - 1] <= left:
+        least -= 1
+        left -= often[least]
+    n = 0
+    for b in range(header[k.BUCKETS]):
+        bucket = base + b * k.BUCKET_BYTES
+        for way in range(k.WAYS):
+            frequency = load_u8(bucket + k.FREQUENCY_AT + way)
+            if load_u8(bucket + way) != 0 and frequency >= least and n < len(codes):
+                cell = cell_at(header, cell_of(header, bucket, way))
+                if load_u8(cell + 8) == k.HELD:
+                    codes[n], counts[n] = load_u64(cell), frequency
+                    n += 1
+    return n
+
+
+@kernel("void(int64[::1], uint64[::1], uint8[::1], int64)")
+def expect(header, codes, counts, arrivals):
+    """Count keys that are not here as if they had come so often among so many arrivals."""
+    header[k.COUNTED] = max(header[k.COUNTED], arrivals)
+    for i in range(len(codes)):
+        first, second = sketch_pair(header, codes[i])
+        store_u8(first, max(load_u8(first), counts[i]))
+        store_u8(second, max(load_u8(second), counts[i]))

@@ -82,8 +82,10 @@ def _make(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSp
     read = plan.reads(opened)
     kind = choose_algorithm(spec.algorithm, read, plan, budget.total).join
     settings, suited = spec.settings, kind.settings_type
-    if spec.wait_seconds is not None and suited is not None and hasattr(suited, "wait_seconds"):
-        settings = replace(kind.settings_of(settings), wait_seconds=spec.wait_seconds)  # type: ignore[call-arg] # it has it
+    named = {"wait_seconds": spec.wait_seconds, "hot_keys": spec.hot_keys}  # settings that are arguments too
+    given = {name: value for name, value in named.items() if value is not None and hasattr(suited, name)}
+    if given:
+        settings = replace(kind.settings_of(settings), **given)  # it has them
     made = kind(read, plan, budget, settings)
     if shed is not None:
         assert isinstance(opened, MasterStore)
@@ -112,6 +114,9 @@ def join(
     what the settings say. So that this holds for a source that blocks, every source but a list, a tuple or a table is
     read in a thread, one batch each time the join asks for one. With ``math.inf`` it is read in the caller's thread,
     and rows wait until it goes on.
+
+    ``hot_keys`` is a file in which "sweep" keeps its hot keys between runs: a join that finds one begins with their
+    rows in its cache. It is made when it is not there; without it, and with a damaged one, the cache begins empty.
 
     ``threads`` is how many may work at once in "sweep" and "whole": one for each core that this process may use. They
     share the memory, so that a small one makes fewer. Rows then leave in any order.

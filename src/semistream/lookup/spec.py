@@ -33,7 +33,7 @@ from typing import (
 import pyarrow as pa
 
 from semistream.as_of import VALID_FROM, VALID_TO, AsOf
-from semistream.errors import ArgumentError, choose, meant
+from semistream.errors import ArgumentError, choose, local_path, meant
 from semistream.lookup.pacing import check_wait_seconds
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class LookupSpec:
     multiple: Multiple = "all"
     status: str | None = None
     allow_empty: bool = False
+    hot_keys: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _choices(type(self)).items():
@@ -90,6 +91,8 @@ class LookupSpec:
         if self.defaults is not None and not isinstance(self.defaults, Mapping):
             raise ArgumentError(f"defaults={self.defaults!r} must be {{column: value}}")
         self._set("defaults", dict(self.defaults or {}))
+        if self.hot_keys is not None:
+            self._set("hot_keys", str(local_path("hot_keys", self.hot_keys)))
         if self.defaults and self.how != "left":
             raise ArgumentError(
                 f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -49,6 +50,7 @@ class Layout:
     dimensions: dict[str, Path]  # tables of the warehouse, and the stores that they follow
     relief: Relief | None
     limits: Limits  # of what the warehouse's columns keep
+    hot_keys: Path  # the directory of the files in which hot keys are kept between runs
 
     @property
     def numbered(self) -> list[tuple[int, Lookup]]:
@@ -147,6 +149,7 @@ class Layout:
                     as_of=None if step.as_of is None else names.time_column(number),
                     memory=self.memory[step.name].memory_bytes,
                     master_version=masters.versions[step.name],
+                    hot_keys=self.hot_keys / f"{quote(step.name, safe='')}.arrow",
                     transport="keys",
                     tasks_per_host=self.tasks,
                     on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair

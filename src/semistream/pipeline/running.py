@@ -250,6 +250,7 @@ def make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batche
         dimensions=pipeline.mirrored(),
         relief=None if shed is None else Relief.of(shed, pipeline.steps, columns.names, pipeline.memory, tasks),
         limits=warehouse.limits,
+        hot_keys=ledger.root / "hot",
     )
     newest = {name: one.number for name, one in find_newest(layout.lookups, seen).items()}
     path = None if seen is None else seen.store.path

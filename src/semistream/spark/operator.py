@@ -206,7 +206,7 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
                 division, lent = lend(division, own, store, plan)
                 room, own = room + lent, own - lent
             budget = Budget(own - division.cache // operator.tasks)
-            settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False)
+            settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.

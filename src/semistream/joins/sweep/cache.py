@@ -183,6 +183,24 @@ class TupleCache:
         nothing = np.zeros(len(codes), np.int64)
         self._admission.admit(self.header, codes, nothing, nothing, least, 0)
 
+    def hot_keys(self, most: int) -> tuple[Codes, npt.NDArray[np.uint8]]:
+        """The most frequent of the keys whose rows are here, at most so many, and how often they came."""
+        codes, counts = np.empty(most, np.uint64), np.empty(most, np.uint8)
+        count = int(self._admission.hot_keys(self.header, codes, counts))
+        return codes[:count], counts[:count]
+
+    def expect(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
+        """Take it that these keys have come so often among so many arrivals: `offer` will find them as frequent."""
+        self._admission.expect(self.header, codes, counts, arrivals)
+
+    def take_warming(self) -> bool:
+        """Is nobody else filling this cache with what was hot in an earlier run? Then the caller has to."""
+        with self.writing() as usable:
+            mine = usable and not self.header[self._kernels.WARMED]
+            if mine:
+                self.header[self._kernels.WARMED] = 1
+            return bool(mine)
+
     def discard(self, codes: Codes) -> None:
         self._admission.discard(self.header, codes)
 

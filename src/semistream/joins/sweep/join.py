@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,7 @@ from semistream.joins.output import pieces
 from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
 from semistream.joins.sweep.division import Division
+from semistream.joins.sweep.hot import HotKeys
 from semistream.joins.sweep.lane import AbsentKeys, Arrived, Lane
 from semistream.joins.sweep.split import Balance, predict_sweep
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
@@ -62,6 +64,7 @@ class SweepSettings(JoinSettings):
     cache_share: float = 0.9  # at most, and from the start where it does not adapt
     adapt: bool = True
     reads_in_flight: int = 8
+    hot_keys: str | os.PathLike[str] | None = None  # the file in which they are kept between runs
 
     def __post_init__(self) -> None:
         if not 0 <= self.cache_share < 1:
@@ -120,10 +123,13 @@ class SweepJoin(Join):
             lane.output.unmatched_sample = self.unmatched_sample
         self._ahead: Ahead[Arrived] = Ahead()
         self._clock = clock
+        hot = self.settings.hot_keys
+        self.hot = HotKeys(hot, store.codec.fields, budget, clock) if hot is not None else None
         self._swept_at = 0
         self._account()
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._warm_up()
         try:
             for batch in batches:
                 yield from self._arrive(batch)
@@ -279,6 +285,18 @@ class SweepJoin(Join):
             if full:
                 self.balance.move(misses / max(1, arrivals), read_seconds, self.absent.bytes)
         self._account()
+        if self.hot is not None and self.cache is not None:
+            self.hot.save(self.cache)
+
+    def _warm_up(self) -> None:
+        """Fill an empty cache with the rows of keys that were hot in an earlier run."""
+        if self.hot is None or self.cache is None or not self.cache.take_warming():
+            return
+        for codes, counts, arrivals in self.hot.load():
+            self.lanes[0].warm_up(codes, counts, arrivals)
+            self._account()
+            if self.cache.full:
+                break
 
     def _account(self) -> None:
         """Take of the budget what the cache really holds now."""

@@ -65,6 +65,7 @@ class StepSpec(LookupSpec):
     suffix: str | None = field(default=None, init=False)  # a new column has a name of its own, by `rename` or `into`
     status: str | None = field(default=None, init=False)  # whether a row matched is known anyway
     allow_empty: bool = field(default=True, init=False)  # a master may still be empty when a stream begins
+    hot_keys: str | None = field(default=None, init=False)  # kept in the pipeline's state
     memory: int | str | None = None  # type: ignore[assignment] # a share of the pipeline's, unless it is said here
     name: str = ""
     on_null: OnNull = "miss"
