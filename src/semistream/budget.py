@@ -29,19 +29,17 @@ def parse_bytes(memory: int | str, whole: int | None = None) -> int:
     (256000000, 1610612736, 200)
     """
     wanted = "give bytes as a number, a size such as '256MB' or '1GiB', or a share of the master such as '10%'"
-    if isinstance(memory, bool) or not isinstance(memory, int | str):
-        raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
-    if isinstance(memory, int):
+    found = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
+    if isinstance(memory, int) and not isinstance(memory, bool):
         size = memory
+    elif found is None or found[2].lower() not in ("%", *_UNITS):
+        raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
+    elif found[2] != "%":
+        size = int(float(found[1]) * _UNITS[found[2].lower()])
+    elif whole is None:
+        raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
     else:
-        found = _SIZE.fullmatch(memory)
-        unit = found[2].lower() if found else ""
-        if found is None or unit not in ("%", *_UNITS):
-            raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
-        if unit == "%" and whole is None:
-            raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
-        number = float(found[1])
-        size = int((whole or 0) * number / 100) if unit == "%" else int(number * _UNITS[unit])
+        size = int(whole * float(found[1]) / 100)
     if size <= 0:
         raise ArgumentError(f"memory={memory!r} is no memory at all; {wanted}")
     return size

@@ -18,7 +18,7 @@ from semistream import MasterStore, join
 from semistream.budget import Budget
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import bind
-from semistream.lookup.pacing import ThreadReader, paced
+from semistream.lookup.pacing import paced
 from semistream.lookup.run import make_join
 from semistream.lookup.spec import LookupSpec
 from tests.waiting import wait_until
@@ -64,7 +64,7 @@ class Script:
 def handed_over(arrivals: list[tuple[float, pa.RecordBatch]], working: float = 0.0) -> list[tuple[float, int]]:
     """When the join was handed how many rows, of which it takes some seconds each time."""
     script, found = Script(arrivals), []
-    for batch in paced(script.get, WAIT, lambda: None, rows_of().schema, script.clock):
+    for batch in paced(script.get(None), script.get, WAIT, lambda: None, script.clock):
         found.append((script.now, batch.num_rows))
         script.now += working
     return found
@@ -111,7 +111,7 @@ def test_sweep_gives_every_row_out_in_time(store: MasterStore, seed: int) -> Non
     plan = bind(LookupSpec(on="k"), rows_of().schema, store)
     running = SweepJoin(store, plan, Budget(60_000), SweepSettings(wait_seconds=WAIT), clock=script.clock)
     count = 0
-    for batch in running.join(paced(script.get, WAIT, running.due, plan.stream, script.clock)):
+    for batch in running.join(paced(script.get(None), script.get, WAIT, running.due, script.clock)):
         for key in batch.column("k").to_pylist():
             assert script.now - came[key].pop(0) <= WAIT + 1e-6
             count += 1
@@ -212,15 +212,6 @@ def test_without_a_deadline_the_source_is_read_in_the_callers_thread(store: Mast
         assert len(list(join(stream(), store, on="k", algorithm="inl", memory="1MB", wait_seconds=wait))) == 3
         assert (seen == {threading.current_thread()}) == here
         assert len(seen) == 1
-
-
-def test_a_batch_that_is_put_back_comes_again() -> None:
-    reader = ThreadReader(endless([]))
-    first = reader.get(None)
-    assert first is not None
-    reader.put_back(first)
-    assert [batch.column("k")[0].as_py() for batch in (reader.get(None), reader.get(None)) if batch] == [0, 1]
-    reader.stop()
 
 
 def test_the_argument_reaches_the_join(store: MasterStore) -> None:

@@ -21,6 +21,8 @@ from numba import config, njit  # type: ignore[attr-defined]
 from semistream import kernels
 
 kernels.listen()
+_HERE = Path(__file__).parent
+_NEWEST = max(path.stat().st_mtime_ns for path in _HERE.glob("*.py"))  # of the sources
 
 
 def _forget_stale_code() -> None:
@@ -29,19 +31,16 @@ def _forget_stale_code() -> None:
     numba looks only at the file of the function itself; but what it compiled holds copies of inlined functions of other
     files as well.
     """
-    here = Path(__file__).parent
-    newest = max(path.stat().st_mtime for path in here.glob("*.py"))
-    for index in (here / "__pycache__").glob("*.nbi"):
+    for index in (_HERE / "__pycache__").glob("*.nbi"):
         with suppress(OSError):
-            if index.stat().st_mtime < newest:
+            if index.stat().st_mtime_ns < _NEWEST:
                 index.unlink()
 
 
 def _private_place() -> Path | None:
     """A temporary directory that only this user can write to; None when there is no such place."""
-    newest = max(path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py"))
     try:
-        place = Path(tempfile.gettempdir()) / f"semistream-kernels-{os.getuid()}-{newest:x}"
+        place = Path(tempfile.gettempdir()) / f"semistream-kernels-{os.getuid()}-{_NEWEST:x}"
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
         found = place.lstat()

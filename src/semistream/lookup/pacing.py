@@ -65,11 +65,6 @@ class ThreadReader:
             raise item
         return item
 
-    def put_back(self, batch: pa.RecordBatch) -> None:
-        """Give the batch that was read last once more."""
-        self._requested = True
-        self._batches.put(batch)
-
     def stop(self) -> None:
         """End the thread, at once or when its source comes back, and whoever waits for a batch."""
         self._stopped.set()
@@ -93,32 +88,29 @@ def _read(
 
 
 def paced(
+    batch: pa.RecordBatch,
     get: Callable[[float | None], pa.RecordBatch | None],
     wait_seconds: float,
     due: Callable[[], float | None],
-    schema: pa.Schema,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
-    """What ``get`` gives (see `ThreadReader.get`), and a batch without rows whenever rows have waited long enough.
+    """A first batch, what ``get`` gives after it (see `ThreadReader.get`), and one without rows whenever rows have
+    waited long enough and nothing else is there.
 
     ``due`` is the join's own word (see `Join.due`); where it has none, rows have waited since they were handed over.
     """
-    quiet = pa.RecordBatch.from_pylist([], schema)
+    quiet = pa.RecordBatch.from_pylist([], batch.schema)
     since: float | None = None  # when the first batch was handed over whose rows may still wait
-    while True:
+    while batch is not None:
+        if batch.num_rows == 0:
+            since = None
+        elif since is None:
+            since = clock()
+        yield batch
         left = due()
         if left is None:
             left = math.inf if since is None else since + wait_seconds - clock()
         try:
             batch = get(None if left == math.inf else max(0.0, left))
         except queue.Empty:
-            since = None
-            yield quiet
-            continue
-        if batch is None:
-            return
-        if batch.num_rows == 0:
-            since = None
-        elif since is None:
-            since = clock()
-        yield batch
+            batch = quiet

@@ -141,8 +141,7 @@ def join(
         raise
     if reader is None:
         return made.join(itertools.chain([first], stream))
-    reader.put_back(first)
-    joined = _joined(made, paced(reader.get, wait, made.due, first.schema), reader)
+    joined = _joined(made, paced(first, reader.get, wait, made.due), reader)
     weakref.finalize(joined, reader.stop)  # a generator that nobody has begun ends nothing itself
     return joined
 

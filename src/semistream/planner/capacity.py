@@ -17,26 +17,25 @@ from semistream.joins.sizes import stream_row_bytes
 from semistream.keys import Codes
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.choose import Choice, choose_algorithm
-from semistream.planner.rates import Costs, current_costs
+from semistream.planner.rates import current_costs
 from semistream.stores.contract import Store
 
 _MOST_SKEW = 4.0
 _STEPS = 24
 
 
-def expected(store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile, costs: Costs | None = None) -> Choice:
+def expected(store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile) -> Choice:
     """The join to use with some memory, and its rate."""
-    return choose_algorithm("auto", store, plan, memory_bytes, profile=profile, costs=costs or current_costs())
+    return choose_algorithm("auto", store, plan, memory_bytes, profile=profile, costs=current_costs())
 
 
-def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, costs: Costs | None = None) -> Choice:
+def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile) -> Choice:
     """The least memory with which a core is expected to reach ``rate`` rows/s."""
     if rate <= 0:
         raise ArgumentError(f"rate={rate:g} must be more than 0 rows/s")
-    costs = costs or current_costs()
     low = JOINS["sweep"].least_bytes(store.facts, plan)
     high = 2 * JOINS["whole"].least_bytes(store.facts, plan) + low
-    most = expected(store, plan, high, profile, costs)
+    most = expected(store, plan, high, profile)
     if most.rows_per_second < rate:
         cores = int(np.ceil(rate / most.rows_per_second))
         raise MemoryBudgetError(
@@ -47,7 +46,7 @@ def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile, 
     for _ in range(_STEPS):
         middle = int(np.sqrt(float(low) * high))
         try:
-            here = expected(store, plan, middle, profile, costs)
+            here = expected(store, plan, middle, profile)
         except MemoryBudgetError:
             low = middle
             continue
