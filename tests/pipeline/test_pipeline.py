@@ -153,6 +153,20 @@ class TestStops:
         assert done is not None
         assert (done.counts["enriched"], done.counts["unmatched"]) == (10, 4)
 
+    def test_hot_keys_are_kept_in_the_state(self, shop: Shop, spark: SparkSession) -> None:
+        shop.arrive(0, [sale(n) for n in range(14)])
+        found = Pipeline(
+            source("json", shop.incoming, schema=SALE),
+            [lookup(shop.products, on={"product": "id"}, algorithm="sweep", name="prices/today", on_miss="drop")],
+            shop.warehouse(),
+            table="sales",
+            state=shop.root / "state",
+            memory="32MB",
+        ).run(spark, once=True)
+        assert found is not None
+        [kept] = (shop.root / "state" / "hot").iterdir()
+        assert (kept.name, kept.stat().st_mode & 0o777) == ("prices%2Ftoday.arrow", 0o600)
+
 
 class TestOwnership:
     def test_a_second_driver(self, shop: Shop, spark: SparkSession) -> None:
