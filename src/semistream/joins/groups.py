@@ -29,10 +29,7 @@ class Waiting:
         *,
         one_code: bool = False,
     ) -> None:
-        """``rows`` are some of the stream's, if not all, and ``matched`` is shared with whoever has the others.
-
-        With ``one_code`` they all have the same.
-        """
+        """``rows`` are some of the stream's, perhaps all of ``one_code``; ``matched`` is shared with the others."""
         from semistream.kernels.pairs import group_starts
 
         self.stream = stream
@@ -112,16 +109,11 @@ class Groups:
 
 def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:
     """The distinct ones of ascending values, and where each begins and ends."""
-    if values.dtype == np.int64 and values.flags.c_contiguous:
-        from semistream.kernels.pairs import runs
+    from semistream.kernels.pairs import runs
 
-        distinct, first, last = (np.empty(len(values), np.int64) for _ in range(3))
-        count = runs(values, distinct, first, last)
-        return distinct[:count], first[:count], last[:count]  # type: ignore[return-value] # they are whole numbers
-    new = np.ones(len(values), np.bool_)
-    new[1:] = values[1:] != values[:-1]
-    first = np.flatnonzero(new)
-    return values[first], first, np.append(first[1:], len(values))[: len(first)]
+    distinct, first, last = (np.empty(len(values), np.int64) for _ in range(3))
+    count = runs(np.require(values, requirements=["C", "W"]).view(np.int64), distinct, first, last)
+    return distinct[:count].view(values.dtype), first[:count], last[:count]
 
 
 def members(first: Indices, sizes: Indices) -> Indices:

@@ -25,6 +25,9 @@ from semistream.rows import Addresses, Projection, address_of
 from semistream.stores.contract import Reader, StoreFacts
 from semistream.stores.group_reader import portions
 
+CELL_OVERHEAD = 2  # two flags
+_NOTHING: Indices = np.empty(0, np.int64)
+
 
 @dataclass
 class Waits:
@@ -109,10 +112,6 @@ class Meeting:
 
     def clear(self) -> None:
         """Forget what is kept for tuples that wait."""
-
-
-CELL_OVERHEAD = 2  # two flags
-_NOTHING: Indices = np.empty(0, np.int64)
 
 
 def emit(
