@@ -44,7 +44,6 @@ class Condition(ABC):
 
     @property
     def master_columns(self) -> tuple[str, ...]:
-        """The columns of the master that are compared."""
         return (self.master,)
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:

@@ -49,7 +49,6 @@ class Popularity:
         return float(min(1.0, (self._among(first) * self.share).sum()))
 
     def without(self, first: float) -> Popularity:
-        """The keys after the ``first`` ones, as a stream of their own."""
         rest = object.__new__(Popularity)
         left = self.count - self._among(first)
         kept = np.flatnonzero(left > 0) if (left > 0).any() else np.array([len(left) - 1])
@@ -63,7 +62,6 @@ class Popularity:
         return np.clip(first - (np.cumsum(self.count) - self.count), 0, self.count)
 
     def above(self, share: float) -> float:
-        """How many keys have more than a share of the stream."""
         return float(self.count[self.share > share].sum())
 
     def distinct(self, rows: float) -> float:

@@ -29,10 +29,7 @@ class Waiting:
         *,
         one_code: bool = False,
     ) -> None:
-        """``rows`` are some of the stream's, if not all, and ``matched`` is shared with whoever has the others.
-
-        With ``one_code`` they all have the same.
-        """
+        """``rows`` are some of the stream's, perhaps all of ``one_code``; ``matched`` is shared with the others."""
         from semistream.kernels.pairs import group_starts
 
         self.stream = stream

@@ -142,7 +142,6 @@ class Output:
 
 
 def status_column(matched: Mask) -> pa.Array:
-    """The status column of rows with and without a match."""
     if matched.all():
         return pa.repeat(pa.scalar(MATCHED), len(matched))
     return pa.compute.if_else(pa.array(matched), MATCHED, UNMATCHED)
@@ -161,8 +160,7 @@ def matching(
 ) -> Mask:
     """Which of the pairs count; ``column`` gives the master's column beside ``stream.take(left)``.
 
-    The pairs of a stream row stand together, in the store's order; ``before`` says whether it had a match in an
-    earlier piece.
+    The pairs of a stream row stand together, in the store's order; ``before``: had it a match in an earlier piece?
     """
     taken = pa.array(left)
     if plan.codec.exact:

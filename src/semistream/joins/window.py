@@ -77,12 +77,10 @@ class Share:
 
     @property
     def one_code(self) -> bool:
-        """Do all its rows have the same code?"""
         return self.last == self.low
 
     @property
     def last(self) -> np.uint64:
-        """The highest code that may be in it."""
         return _HIGHEST if self.high is None else self.high - np.uint64(1)
 
     def rows(self, codes: Codes) -> Indices | None:

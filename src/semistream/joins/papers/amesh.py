@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Prediction, Scenario
-from semistream.joins.papers.loops import ScanJoin
+from semistream.joins.papers.mesh import MeshJoin
 from semistream.joins.papers.waiting_join import Shares
 
 Schedule = Callable[[int], tuple[int, int]]
@@ -32,7 +32,7 @@ class AmeshSettings(JoinSettings):
             raise ArgumentError(f"schedule={self.schedule!r} must be a function from the iteration to (w, b)")
 
 
-class AMeshJoin(ScanJoin):
+class AMeshJoin(MeshJoin):
     name = "amesh"
     idea = "MESHJOIN whose packet and read sizes may change at any step"
     settings_type = AmeshSettings

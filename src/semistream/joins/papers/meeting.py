@@ -24,6 +24,9 @@ from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, Projection, address_of
 from semistream.stores.contract import Reader, StoreFacts, portions
 
+CELL_OVERHEAD = 2  # two flags
+_NOTHING: Indices = np.empty(0, np.int64)
+
 
 @dataclass
 class Waits:
@@ -108,10 +111,6 @@ class Meeting:
 
     def clear(self) -> None:
         """Forget what is kept for tuples that wait."""
-
-
-CELL_OVERHEAD = 2  # two flags
-_NOTHING: Indices = np.empty(0, np.int64)
 
 
 def emit(

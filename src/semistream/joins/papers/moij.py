@@ -25,7 +25,7 @@ from semistream.errors import choose
 from semistream.joins.contract import JoinSettings, Prediction, Scenario
 from semistream.joins.costs import behind_cache, settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.loops import CacheJoin
+from semistream.joins.papers.sscj import CacheJoin
 from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import Shares
 
@@ -122,7 +122,6 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         return max(1, self.stats.rows_in - self._starts[0][1])
 
     def check(self) -> None:
-        """As a cache join; and the slots add up."""
         super().check()
         charged, cached, room = self.charged, int(self._charge.sum()), self.room
         said = f"{charged} bytes charged, {cached} for cached keys; {room} slots free"

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from semistream.joins.costs import queue_reads
 from semistream.joins.groups import Groups
-from semistream.joins.papers.loops import CacheJoin
+from semistream.joins.papers.sscj import CacheJoin
 from semistream.joins.papers.waiting_join import Shares, Source
 
 

@@ -67,10 +67,7 @@ class Partitions:
         return not apart and stop - start <= self.buffer_pages and self._even
 
     def load(self, number: int, end: int | None = None) -> Iterator[tuple[Codes, Addresses]]:
-        """The rows of a partition, or of several up to ``end``, by key; in several pieces only if they do not fit.
-
-        Addresses are valid until the next piece is asked for.
-        """
+        """The rows of a partition, or of several up to ``end``, by key; in several pieces only if they do not fit."""
         return self.reader.page_rows(int(self.edges[number]), int(self.edges[number + 1 if end is None else end]))
 
     def of_base(self) -> int:

@@ -110,18 +110,14 @@ class ParallelCacheJoin(Join):
         stop: threading.Event,
         failed: queue.SimpleQueue[BaseException],
     ) -> None:
-        """Send every tuple to the node of its partition; those without a key to the first.
-
-        A batch without tuples goes to all: nothing came for a while.
-        """
+        """Send every tuple to the node of its partition, or without a key to the first; a batch without any to all."""
         quiet = pa.RecordBatch.from_pylist([], self.plan.stream)
         try:
             for batch in batches:
                 if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in inputs):
                     return
                 for piece in pieces(batch, MOST_ROWS, self.plan.stream):
-                    columns = [piece.column(name) for name in self.plan.stream_keys]
-                    codes, valid = self.plan.codec.encode(columns)
+                    codes, valid = self.plan.codec.encode([piece.column(name) for name in self.plan.stream_keys])
                     node = np.searchsorted(self._firsts, codes, "right") % len(self.nodes)
                     node[~valid] = 0
                     for number, one in enumerate(inputs):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Scenario
-from semistream.joins.papers.loops import ScanJoin
+from semistream.joins.papers.mesh import MeshJoin
 from semistream.joins.papers.waiting_join import Shares, Source
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -34,7 +34,7 @@ class RmeshSettings(JoinSettings):
             raise ArgumentError(f"segments={self.segments} must be at least 1")
 
 
-class RMeshJoin(ScanJoin):
+class RMeshJoin(MeshJoin):
     name = "rmesh"
     idea = "MESHJOIN whose disk buffer is joined segment by segment"
     settings_type = RmeshSettings

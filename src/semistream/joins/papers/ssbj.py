@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from semistream.joins.costs import settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.loops import CacheFirst, ScanJoin
+from semistream.joins.papers.mesh import MeshJoin
+from semistream.joins.papers.sscj import CacheFirst
 from semistream.joins.papers.stream_table import Entries
 from semistream.joins.papers.waiting_join import Shares
 
 
-class SemiStreamBalancedJoin(CacheFirst, ScanJoin):
+class SemiStreamBalancedJoin(CacheFirst, MeshJoin):
     name = "ssbj"
     idea = "a cache of the keys worth their memory, the others by MESHJOIN's scan"
+    settings_type = None
     cache_share = 0.3
     takes_conditions = False  # its cache finds rows by key
     keeps_order = False

@@ -12,25 +12,76 @@ not full after that many; the least frequent is found in a random sample; a key'
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings
-from semistream.joins.costs import behind_cache
+from semistream.joins.costs import Floats, behind_cache
 from semistream.joins.groups import Groups
-from semistream.joins.papers.loops import CacheJoin
+from semistream.joins.output import Indices
+from semistream.joins.papers.hybrid import HybridJoin
+from semistream.joins.papers.master_cache import MasterCache
 from semistream.joins.papers.stream_table import Entries
-from semistream.joins.papers.waiting_join import Shares
+from semistream.joins.papers.waiting_join import Shares, WaitingJoin
+from semistream.keys import Codes, Mask
+
+
+class CacheFirst(WaitingJoin):
+    """A tuple cache H_R in front, for any join that waits: the stream probes it first, only misses wait."""
+
+    cache_share = 0.5  # of what buffers leave
+    factor = 2
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self.cache = MasterCache(self.facts, self.plan, self.cached_rows(self.shares), self.output)
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super()._run(batches)
+        self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes
+
+    def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
+        del again
+        yield from self.cache.answer(stream, codes, waiting)
+
+    def _saves(self, tuples: Indices | Floats, rows: Indices) -> Mask:
+        """MOIJ's inequality: do so many tuples, waiting for half the time, take more memory than so many rows?"""
+        return tuples * self.shares.slot > self.factor * rows * self.shares.row_cost
+
+    @classmethod
+    def cached_rows(cls, shares: Shares) -> int:
+        """Rows that H_R has room for."""
+        share = getattr(shares.scenario.settings, "cache_share", cls.cache_share)
+        return int(shares.free * share) // shares.row_cost if shares.spare > 0 else 0
+
+    @classmethod
+    def reserves(cls, shares: Shares) -> dict[str, int]:
+        return {"cache": cls.cached_rows(shares) * shares.row_cost}
+
+    def check(self) -> None:
+        super().check()
+        self.cache.check(self.name)
+
+
+class CacheJoin(CacheFirst, HybridJoin):
+    """The cache in front of HYBRIDJOIN."""
+
+    def check(self) -> None:
+        """As above; and no key is in H_R and H_S at once, which is why nothing waits for a cached key."""
+        super().check()
+        both = int((self.table.lookup(self.cache.codes_held()) >= 0).sum())
+        self._ensure(holds=both == 0, said=f"{both} keys are both cached and waiting")
 
 
 @dataclass(frozen=True)
 class SscjSettings(JoinSettings):
     """The share of H_R in what buffers leave; 0.15 to 0.3 gave most tuples a read at 10 % memory and skew 1.
 
-    ``buffer_share`` is the disk buffer's share of the budget, up to a mebibyte. A ``threshold`` that is given stays;
-    otherwise it adapts itself.
+    ``buffer_share`` is the disk buffer's, up to a mebibyte. A ``threshold`` that is given stays, else it adapts itself.
     """
 
     cache_share: float = 0.3

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.joins.papers.block_join import BlockJoin
+from semistream.joins.papers.partition import BlockJoin
 from semistream.joins.papers.waiting_join import Shares
 
 

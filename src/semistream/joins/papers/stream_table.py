@@ -69,7 +69,6 @@ class Multimap:
         return found
 
     def counts(self, entries: Entries) -> npt.NDArray[np.int64]:
-        """How many slots each of these keys has."""
         return self._keys[entries, self._kernels.COUNT].astype(np.int64)
 
     def slots_of(self, entries: Entries) -> Slots:
@@ -173,7 +172,6 @@ class StreamTable(Multimap):
         self._rest.clear()
 
     def add(self, batch: pa.RecordBatch, codes: Codes, iteration: int = 0) -> Slots:
-        """Let tuples wait; there must be room. Returns their slots."""
         slots = self.insert(codes)
         self.matched[slots] = False
         self.born[slots] = iteration
@@ -195,12 +193,10 @@ class StreamTable(Multimap):
         return np.asarray(self.take(slots).column(position).is_valid())
 
     def oldest(self) -> int | None:
-        """The code of the key that waits longest."""
         head = int(self._state[self._kernels.QUEUE_HEAD])
         return int(self._codes[head]) if head >= 0 else None
 
     def remove(self, entries: Entries) -> None:
-        """Remove keys with all their tuples."""
         self._rest.forget(int(self.counts(entries).sum()))
         super().remove(entries)
 

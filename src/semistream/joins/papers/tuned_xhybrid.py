@@ -35,5 +35,4 @@ class TunedXHybridJoin(XHybridJoin):
 
     @classmethod
     def pinned_bytes(cls, shares: Shares) -> int:
-        """The pinned part has its own share."""
         return int(shares.spare * TunedXHybridSettings.of(shares.scenario.settings).pinned)

@@ -229,7 +229,6 @@ class WaitingJoin(Join):
         """Groups of rows that tuples met, before these leave."""
 
     def check(self) -> None:
-        """Accounting, the table's links, and nobody left in it."""
         super().check()
         self.table.check(self.name)
         waiting = self.table.tuples
@@ -261,7 +260,6 @@ class WaitingJoin(Join):
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
-        """What follows from `counts`."""
         shares = cls.divide(scenario)
         return cls._predicted(shares, *cls.counts(shares))
 

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from semistream.joins.costs import queue_reads, settled
 from semistream.joins.groups import Groups
-from semistream.joins.papers.loops import QueueJoin
+from semistream.joins.papers.hybrid import HybridJoin
 from semistream.joins.papers.waiting_join import Shares
 from semistream.stores.fetching import copy_rows
 
 _PINNED = "pinned part"
 
 
-class XHybridJoin(QueueJoin):
+class XHybridJoin(HybridJoin):
     name = "xhybrid"
     idea = "HYBRIDJOIN whose first pages stay in memory"
     buffer_name = "swappable part"

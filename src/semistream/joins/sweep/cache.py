@@ -74,7 +74,6 @@ class TupleCache:
 
     @classmethod
     def holds_anything(cls, size: int, cell_bytes: int) -> bool:
-        """Is a cache of this size worth making?"""
         return size > 0 and cls.geometry(size, cell_bytes)[0] >= _LEAST_CELLS
 
     def reset(self) -> None:
@@ -101,10 +100,7 @@ class TupleCache:
 
     @contextmanager
     def reading(self) -> Iterator[bool]:
-        """While held, addresses from `probe` stay valid; while `writing` is, nobody else uses the cache.
-
-        Yields False when the cache must not be used.
-        """
+        """While held, addresses from `probe` stay valid; `writing` is for one alone. False: it must not be used."""
         if not self.sound:
             self.reset()
         yield True
@@ -124,7 +120,6 @@ class TupleCache:
 
     @property
     def table_bytes(self) -> int:
-        """What it takes beside its cells, made for the most that it may hold."""
         return int(self.header[self._kernels.CELLS_AT])
 
     @property
@@ -134,7 +129,6 @@ class TupleCache:
 
     @property
     def full(self) -> bool:
-        """True when a new key must replace another."""
         k, h = self._kernels, self.header
         return bool(h[k.FREE_COUNT] + h[k.LIMIT] - h[k.TOP] <= 0)
 
@@ -218,7 +212,6 @@ class TupleCache:
 
     @property
     def arrivals_counted(self) -> int:
-        """Arrivals that the present counts stand for."""
         return int(self.header[self._kernels.COUNTED])
 
     def check(self) -> None:

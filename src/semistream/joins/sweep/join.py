@@ -251,7 +251,6 @@ class SweepJoin(Join):
                 lane.output.stats.move_to(self.stats)
 
     def _counters(self) -> ReadCounters:
-        """What all lanes have read so far."""
         all_of = [lane.reader.counters for lane in self.lanes]
         return ReadCounters(*(sum(getattr(one, name) for one in all_of) for name in ("pages", "requests", "bytes")))
 
@@ -305,7 +304,6 @@ class SweepJoin(Join):
         self.stats.peak_bytes = self.budget.peak
 
     def check(self) -> None:
-        """Accounting, the cache's structure, and an empty window."""
         super().check()
         if self.cache is not None:
             with self.cache.reading() as usable:

@@ -226,8 +226,7 @@ class Balance:
     def move(self, miss_ratio: float, read_seconds: float, taken: int) -> None:
         """Move towards the split where a byte more of cache saves as much as a byte more of window.
 
-        A cache that costs more than it saves is closed, and tried again much later: streams change. ``taken`` bytes are
-        neither side's.
+        A cache that costs more than it saves is closed, and tried again much later. ``taken`` bytes are neither side's.
         """
         cache = self._cache
         if cache is None or not self._adapt:
