@@ -10,7 +10,7 @@ import pytest
 
 from semistream.pipeline import PipelineFileError, load
 from semistream.pipeline.steps import STEPS
-from semistream.pipeline.steps.contract import Form
+from semistream.pipeline.steps.contract import StepForm
 from tests.pages import blocks, followed
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with followed("adding_a_step.md", "semistream.pipeline.steps.reject", place) as (_, line):
         registry: dict[str, Any] = {"_ALL": tuple(STEPS.values())}
         exec(line, registry)
-        form: Form = registry["_ALL"][-1]
+        form: StepForm = registry["_ALL"][-1]
         STEPS[form.word] = form
         yield form
         del STEPS[form.word]
 
 
 @pytest.fixture
-def file(toy: Form, tmp_path: Path) -> Path:
+def file(toy: StepForm, tmp_path: Path) -> Path:
     assert toy.settings == ("reason",)
     (tmp_path / "incoming").mkdir()
     path = tmp_path / "sales.toml"

@@ -12,7 +12,7 @@ import pytest
 
 from semistream.pipeline import PipelineFileError, load
 from semistream.warehouse import WAREHOUSES
-from semistream.warehouse.contract import Form
+from semistream.warehouse.contract import WarehouseForm
 from tests.pages import blocks, followed
 from tests.spark.conftest import spark
 from tests.warehouse import test_warehouses as contract
@@ -38,7 +38,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with followed("adding_a_warehouse.md", "semistream.warehouse.lake", place) as (module, line):
         registry: dict[str, Any] = {"_ALL": tuple(WAREHOUSES.values())}
         exec(line, registry)
-        form: Form = registry["_ALL"][-1]
+        form: WarehouseForm = registry["_ALL"][-1]
         WAREHOUSES[form.word] = form
         KINDS[form.word] = lambda place: module.LakeWarehouse(place.root)
         yield

@@ -51,7 +51,7 @@ class Output:
         """Stream rows (all of them, or by index) beside master rows; address 0 gives nulls."""
         if not self.wants_rows:  # a semi or anti join has no columns to add, so that pairs would look like its rows
             raise InvariantError(f"how={self.plan.how!r} gives out no pairs, yet {len(rows)} were made")
-        taken = stream.columns if left is None else [column.take(pa.array(left)) for column in stream.columns]
+        taken = stream.columns if left is None else stream.take(pa.array(left)).columns
         added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
         absent = rows == 0 if self.plan.defaults or self.plan.status is not None else None
         if absent is not None and self.plan.defaults and absent.any():

@@ -138,7 +138,7 @@ def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
     for one in before:
         names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
         added |= {one.new_name(name) for name in names}
-    return not added.isdisjoint(step.asks)
+    return not added.isdisjoint(step.inputs)
 
 
 def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:

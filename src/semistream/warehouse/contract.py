@@ -175,7 +175,7 @@ class Warehouse(Protocol):
 
 
 @dataclass(frozen=True)
-class Form:
+class WarehouseForm:
     """A warehouse in a pipeline's file: a word of its own in the table ``sink``, and settings beside it."""
 
     word: str

@@ -25,8 +25,8 @@ from semistream.warehouse import delta
 from semistream.warehouse.contract import (
     LEDGER,
     BatchWrites,
-    Form,
     Warehouse,
+    WarehouseForm,
     Write,
     changed_keys,
     directory_name,
@@ -192,4 +192,4 @@ def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:
     return DeltaWarehouse(home / local_path("delta", value))
 
 
-FORM = Form("delta", _open)
+FORM = WarehouseForm("delta", _open)

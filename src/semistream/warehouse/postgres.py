@@ -27,9 +27,9 @@ from semistream.failpoints import reach
 from semistream.warehouse.contract import (
     LEDGER,
     BatchWrites,
-    Form,
     Limits,
     Warehouse,
+    WarehouseForm,
     Write,
     changed_keys,
     inside,
@@ -265,4 +265,4 @@ def _open(value: str, home: Path, staging: Path, *, schema: str = "public") -> P
     return PostgresWarehouse(filled(value, os.environ), staging=staging, schema=schema or "public")
 
 
-FORM = Form("postgres", _open, ("schema",))
+FORM = WarehouseForm("postgres", _open, ("schema",))

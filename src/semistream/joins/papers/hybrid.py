@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.costs import queue_reads
-from semistream.joins.papers.waiting_join import Shares, Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Incoming, Shares, WaitingJoin
 
 
 class HybridJoin(WaitingJoin):
@@ -30,7 +30,7 @@ class HybridJoin(WaitingJoin):
         super()._set_up()
         self.fruitless = 0  # iterations whose key had no match
 
-    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _loop(self, source: Incoming) -> Iterator[pa.RecordBatch]:
         while not source.ended:
             yield from source.fill()
             if source.ended or source.quiet:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, InvariantError
 from semistream.joins.contract import JoinSettings
 from semistream.joins.papers.stream_table import Entries, Slots
-from semistream.joins.papers.waiting_join import Shares, Source, WaitingJoin
+from semistream.joins.papers.waiting_join import Incoming, Shares, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses
 from semistream.stores.fetching import to_batch
@@ -60,7 +60,7 @@ class MeshJoin(WaitingJoin):
         self.at = 0  # the chunk that is read next
         self.chunks_done = 0
 
-    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _loop(self, source: Incoming) -> Iterator[pa.RecordBatch]:
         while not (source.ended and self.table.tuples == 0):
             self.iteration += 1
             tuples, chunks = self._step()
@@ -77,7 +77,7 @@ class MeshJoin(WaitingJoin):
         super()._start_afresh()
         self.packets.clear()
 
-    def _arrive(self, source: Source, wanted: int) -> Iterator[pa.RecordBatch]:
+    def _arrive(self, source: Incoming, wanted: int) -> Iterator[pa.RecordBatch]:
         """Fill the next packet, as far as stream and room go; what can be answered at once takes no place in it."""
         self._packet = []
         if source.quiet and self.table.tuples:  # the scan goes on with empty packets until nobody waits

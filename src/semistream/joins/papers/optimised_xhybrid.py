@@ -17,14 +17,14 @@ import pyarrow as pa
 from semistream.joins.costs import queue_reads
 from semistream.joins.groups import Groups
 from semistream.joins.papers.sscj import CacheJoin
-from semistream.joins.papers.waiting_join import Shares, Source
+from semistream.joins.papers.waiting_join import Incoming, Shares
 
 
 class OptimisedXHybridJoin(CacheJoin):
     name = "optimised_xhybrid"
     idea = "the first rows of R in a hash table that is probed first, the others by HYBRIDJOIN"
 
-    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _loop(self, source: Incoming) -> Iterator[pa.RecordBatch]:
         if self.cache.rows == 0 and self.cache.capacity:
             self._pin()
         yield from super()._loop(source)

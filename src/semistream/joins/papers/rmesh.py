@@ -18,7 +18,7 @@ import pyarrow as pa
 from semistream.errors import ArgumentError
 from semistream.joins.contract import JoinSettings, Scenario
 from semistream.joins.papers.mesh import MeshJoin
-from semistream.joins.papers.waiting_join import Shares, Source
+from semistream.joins.papers.waiting_join import Incoming, Shares
 from semistream.keys import Codes
 from semistream.rows import Addresses
 
@@ -71,6 +71,6 @@ class RMeshJoin(MeshJoin):
         end = len(codes) if number + 1 == last else int(np.searchsorted(codes, parts.first_codes[number + 1]))
         yield codes[start:end], rows[start:end]
 
-    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _loop(self, source: Incoming) -> Iterator[pa.RecordBatch]:
         self._block = None
         yield from super()._loop(source)

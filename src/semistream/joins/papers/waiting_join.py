@@ -78,7 +78,7 @@ def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordB
     return (stream, codes) if len(some) == len(codes) else (stream.take(pa.array(some)), codes[some])
 
 
-class Source:
+class Incoming:
     """The stream as a join takes it: as many tuples as it has room for, whatever the size of the batches.
 
     What needs no waiting leaves here, a whole piece at a time: taken in the small portions for which there is room,
@@ -158,10 +158,10 @@ class WaitingJoin(Join):
         self.iteration = 0
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self._loop(Source(batches, self))
+        yield from self._loop(Incoming(batches, self))
 
     @abstractmethod
-    def _loop(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _loop(self, source: Incoming) -> Iterator[pa.RecordBatch]:
         """The loop of the algorithm, until nobody waits."""
 
     def _start_afresh(self) -> None:

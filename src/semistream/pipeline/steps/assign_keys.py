@@ -8,7 +8,7 @@ from semistream.as_of import VALID_FROM, VALID_TO
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, local_path
 from semistream.lookup.spec import Multiple, asks
-from semistream.pipeline.steps.contract import Form
+from semistream.pipeline.steps.contract import StepForm
 from semistream.pipeline.steps.lookup import Lookup, StepSpec
 
 # Annotations are values in this module, not texts: help() shows them.
@@ -57,8 +57,8 @@ def assign_keys(dimension: str | os.PathLike[str], spec: AssignKeysSpec) -> Look
     )
 
 
-FORM = Form(
+FORM = StepForm(
     "assign_keys",
     lambda value, directory, **settings: assign_keys(directory / local_path("assign_keys", value), **settings),
-    Form.settings_of(assign_keys),
+    StepForm.settings_of(assign_keys),
 )

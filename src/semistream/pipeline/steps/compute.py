@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from semistream.errors import ArgumentError
 from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
-from semistream.pipeline.steps.contract import Form, Known, Step, table_of
+from semistream.pipeline.steps.contract import Known, Step, StepForm, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,4 +48,4 @@ def compute(**columns: str) -> Compute:
     return Compute(dict(columns))
 
 
-FORM = Form("compute", lambda value, _: compute(**table_of(value)))
+FORM = StepForm("compute", lambda value, _: compute(**table_of(value)))

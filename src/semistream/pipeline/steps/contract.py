@@ -115,7 +115,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True)
-class Form:
+class StepForm:
     """A step in a file: a table with a word of its own, and settings beside it."""
 
     word: str

@@ -13,7 +13,7 @@ from semistream.pipeline.decision import SEEN, Masters
 from semistream.pipeline.memory import Claim, Memory
 from semistream.pipeline.routes import DUPLICATE, KEYS, QUARANTINE, ROUTE, leave
 from semistream.pipeline.staging import Route
-from semistream.pipeline.steps.contract import Form, Known, Step
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 from semistream.spark import enrich
 from semistream.spark.frames import quoted
 
@@ -101,8 +101,8 @@ def deduplicate(*key: str, order_by: str | Sequence[str] = (), memory: str | Non
     return Deduplicate(key, order, memory)
 
 
-FORM = Form(
+FORM = StepForm(
     "deduplicate",
     lambda value, _, **settings: deduplicate(*([value] if isinstance(value, str) else value), **settings),
-    Form.settings_of(deduplicate),
+    StepForm.settings_of(deduplicate),
 )

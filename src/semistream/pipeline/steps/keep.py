@@ -9,7 +9,7 @@ from semistream.errors import ArgumentError
 from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
 from semistream.pipeline.routes import FILTERED, leave
-from semistream.pipeline.steps.contract import Form, Known, Step
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,4 +43,4 @@ def keep(condition: str) -> Keep:
     return Keep(condition)
 
 
-FORM = Form("keep", lambda value, _: keep(value))
+FORM = StepForm("keep", lambda value, _: keep(value))

@@ -24,7 +24,7 @@ from semistream.pipeline import routes as names
 from semistream.pipeline.memory import Claim, Memory
 from semistream.pipeline.routes import Departure
 from semistream.pipeline.staging import Route
-from semistream.pipeline.steps.contract import Form, Known, Step
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 from semistream.spark.frames import quoted
 from semistream.spark.pins import refresh_seconds
 from semistream.stores import MasterStore
@@ -129,7 +129,7 @@ class Lookup(PipelineLookupSpec, Step):
         return self.on_miss == "infer" or self.unknown_key is not None
 
     @property
-    def asks(self) -> list[str]:
+    def inputs(self) -> list[str]:
         return [*self.keys, *([self.as_of] if self.as_of is not None else [])]
 
     @property
@@ -189,7 +189,7 @@ class Lookup(PipelineLookupSpec, Step):
                 if name not in store.schema.names:
                     raise known.error(word, f"{self.store} has no column {name!r}; it has {store.schema.names}")
         if known.several and known.source and self.on_miss in ("hold", "redirect"):
-            given = [name for name in self.asks if name not in known.source]
+            given = [name for name in self.inputs if name not in known.source]
             if given:
                 raise known.error(
                     "on_miss",
@@ -260,8 +260,8 @@ def lookup(store: str | os.PathLike[str], spec: PipelineLookupSpec) -> Lookup:
     return spec.copy_to(Lookup, store=place, name=spec.name or place.name)
 
 
-FORM = Form(
+FORM = StepForm(
     "lookup",
     lambda value, directory, **settings: lookup(directory / local_path("lookup", value), **settings),
-    Form.settings_of(lookup),
+    StepForm.settings_of(lookup),
 )
