@@ -162,7 +162,7 @@ def test_one_row_with_too_many_matches_is_an_error() -> None:
 
     block = pa.record_batch({"id": [1, 2]})
     with pytest.raises(FanOutError, match=r"one row has more than 67\.1 MB of matches.*multiple='first'"):
-        list(answer_block(block, answer, [], BlockSize([], many=True)))
+        list(answer_block(block, answer, BlockSize([], many=True)))
 
 
 def test_long_keys_make_blocks_small() -> None:

@@ -5,8 +5,8 @@
 
 What share of a batch goes on is said when it begins, by what the batches before it brought and took (`share_of`); which
 rows these are is chosen by the strategy, block by block, in the tasks. A batch that is computed again may choose other
-rows: nobody has seen the first choice, only a batch's decision counts. That is why nothing has to be pinned here, as it
-must where every task writes for itself (`semistream.spark.shedding`).
+rows: only its decision counts. So nothing is pinned here, as where every task writes for itself
+(`semistream.spark.shedding`).
 """
 
 from __future__ import annotations

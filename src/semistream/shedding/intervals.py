@@ -3,8 +3,7 @@
 `TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
 says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
 poll) so shows by larger batches that it is too fast. Spark's micro-batches come whole: the batches before one say what
-share of it is kept (`share_of_batch`). `Share` gives that out over whatever blocks there are, `share_of_blocks` over
-blocks of equal length.
+share of it is kept (`share_of_batch`), and `Share` gives that out block by block.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """A private directory in shared memory, for what one application's Python workers share on one host.
 
-Private: its name has a random part that only the application's tasks know, it is created with mode 0700, and it is
-used only if it belongs to this user and to nobody else. Everything in it is opened below its descriptor, without
-following links, and its owner and mode are checked on the open descriptor, which is then mapped: never a path.
-
-It goes with the application: each executor's first task starts a keeper (`semistream.spark.keeper`), and a task holds
-the file ``alive`` by a shared lock while it runs. Whoever comes by removes directories whose ``alive`` nobody holds.
+Private: its name has a random part that only the application's tasks know, and it is used only if it belongs to this
+user alone (mode 0700). Everything in it is opened below its descriptor, without following links, and checked on the
+open descriptor, which is then mapped: never a path. It goes with the application: each executor's first task starts a
+keeper (`semistream.spark.keeper`), and a task holds the file ``alive`` by a shared lock while it runs. Whoever comes by
+removes directories whose ``alive`` nobody holds.
 """
 
 from __future__ import annotations

@@ -39,11 +39,11 @@ class BlockSize:
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
+        self.tasks, self.many = tasks, many
         self._room = sum(task.room for task in tasks)
         self._most_bytes = sum(task.operator.memory_bytes // task.operator.tasks // 4 for task in tasks)
         self._row = sum(row_bytes(task.join.store, task.join.plan) for task in tasks)
         self._asked = 8.0
-        self.many = many
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
@@ -64,9 +64,7 @@ class BlockSize:
         return answer
 
 
-def answers(
-    batches: Iterable[pa.RecordBatch], answer: Answer, tasks: Sequence[Task], size: BlockSize
-) -> Iterator[pa.Array]:
+def answers(batches: Iterable[pa.RecordBatch], answer: Answer, size: BlockSize) -> Iterator[pa.Array]:
     """What ``answer`` gives for one block after the other, in pieces; a block is read piece by piece, as its rows come.
 
     Where a row may have many matches, a block is one piece, since it may have to be halved.
@@ -86,32 +84,32 @@ def answers(
     for first in pieces:
         if size.many:
             size.note_keys(first)
-            yield from answer_block(first, answer, tasks, size)
+            yield from answer_block(first, answer, size)
             continue
         made = size.note(answer(block(first), size.most_bytes(0)))
         yield from (made.slice(start, _PIECE_ROWS) for start in range(0, len(made), _PIECE_ROWS))
 
 
-def answer_block(block: pa.RecordBatch, answer: Answer, tasks: Sequence[Task], size: BlockSize) -> Iterator[pa.Array]:
+def answer_block(block: pa.RecordBatch, answer: Answer, size: BlockSize) -> Iterator[pa.Array]:
     """Answers to a block; where they are too many to be held at once, to one half after the other."""
-    before = [task.join.stats.copy() for task in tasks]
+    before = [task.join.stats.copy() for task in size.tasks]
     try:
         made = answer([block], size.most_bytes(block.num_rows))
     except TooManyAnswersError:
         if block.num_rows == 1:
-            stores = ", ".join(task.operator.store for task in tasks)
+            stores = ", ".join(task.operator.store for task in size.tasks)
             raise FanOutError(
                 f"one row has more than {format_bytes(size.most_bytes(1))} of matches in {stores}; use "
                 "multiple='first', or a master with fewer rows a key"
             ) from None
-        for task, stats in zip(tasks, before, strict=True):
+        for task, stats in zip(size.tasks, before, strict=True):
             task.join.stats.put_back(stats)
     else:
         yield size.note(made)
         return
     half = block.num_rows // 2
-    yield from answer_block(block.slice(0, half), answer, tasks, size)
-    yield from answer_block(block.slice(half), answer, tasks, size)
+    yield from answer_block(block.slice(0, half), answer, size)
+    yield from answer_block(block.slice(half), answer, size)
 
 
 def find_matches(

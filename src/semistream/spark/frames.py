@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def context_of(session: SparkSession) -> SparkContext | None:
-    """The session's context; None with Spark Connect, which has none to ask."""
+    """None with Spark Connect, which has none to ask."""
     try:
         return session.sparkContext
     except Exception:  # noqa: BLE001 - Connect says so by errors of its own

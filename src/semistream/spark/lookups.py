@@ -144,7 +144,7 @@ def _run(
     with ExitStack() as stack:
         tasks = [_start(stack, one, kinds) for one in lookups]
         size, last = BlockSize(tasks, many=many), None
-        for made in answers(itertools.chain([first], batches), partial(_answer, lookups, tasks), tasks, size):
+        for made in answers(itertools.chain([first], batches), partial(_answer, lookups, tasks), size):
             if not carries:
                 yield made
             elif last is not None:

@@ -6,9 +6,8 @@ and a task that finds other content refuses it. On one host the tasks ask the fi
 
 On a cluster hosts may have copies of a store of different age, so no task can decide for the others. Tasks ask the
 driver's Python process over TCP, which pins the version in its own copy of the store. Questions and answers are JSON
-lines, each signed with a secret that travels with the tasks and never over this connection: whoever does not know it
-gets no answer, and cannot give one. The port is any free one; where a firewall stands between executors and driver, set
-``spark.semistream.port``.
+lines, each signed with a secret that travels with the tasks and never over this connection. The port is any free one;
+where a firewall stands between executors and driver, set ``spark.semistream.port``.
 """
 
 from __future__ import annotations
@@ -91,11 +90,10 @@ def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: St
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         pin = _choose(root, directory, batch, refresh, planned)
         create_once(path, {**pin, "query": query, "batch": batch})
-        found = _read(path)
-        assert found is not None
         for old in directory.glob("[0-9]*.json"):
             if int(old.stem) < batch - _KEPT_BATCHES:
                 old.unlink(missing_ok=True)
+        return pinned_version(root, query, batch, refresh, planned)  # what the first one wrote
     if found["version"] not in Manifest.versions(root):
         raise StoreNotFoundError(
             f"batch {batch} of query {query} was begun with version {found['version']} of {root}, which is gone "

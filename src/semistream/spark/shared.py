@@ -1,20 +1,17 @@
 """What all Python workers of a host share: one cache, tables that are loaded once, and places for tasks.
 
 Spark moves partitions between worker processes, so a cache per worker would hold every hot key several times and be
-lost with the worker. Here the cache is one file in shared memory that every worker maps: many probe it at once under
-a shared lock, one at a time admits rows under an exclusive lock. It outlives any worker. A writer that dies in the
-middle leaves the ``dirty`` mark behind, and the next one starts afresh.
+lost with the worker. Here it is one file in shared memory that every worker maps: many probe it at once under a shared
+lock, one at a time admits rows under an exclusive lock. A writer that dies in the middle leaves the ``dirty`` mark
+behind, and the next one starts afresh. Cache and tables know their content by `StoreVersion`, not by path and number: a
+store that was removed and built again is another one.
 
-Cache and tables know the content that they hold by `StoreVersion`, not by path and number: a store that was removed
-and built again is another one. The files are in the application's private directory (`semistream.spark.area`).
-
-Places bound how many tasks of a host hold a window and buffers at once, so that their sum stays in the budget. All
-enrichments of an application share one row of places on a host, numbered from 0; a task that runs an enrichment for N
-tasks at once needs a place below N. It has its place for all enrichments that run in it: each one is in a process of
-its own, and they hand rows to each other, so a task that held one place and waited for a second one could wait for
-itself, or for a task that waits for it. No circular wait is possible: a task waits only while it has no place, or for
-one below all those that it has (the enrichment that it comes to allows fewer tasks than those before). Of the tasks
-that wait, the one with the lowest place waits for none that another of them has.
+Places bound how many tasks of a host hold a window and buffers at once. All enrichments of an application share one row
+of places on a host, numbered from 0; a task that runs an enrichment for N tasks at once needs a place below N. It has
+that place for all enrichments that run in it: each is in a process of its own, and they hand rows to each other, so a
+task that waited for a second place could wait for itself. No circular wait is possible: a task waits only while it has
+no place, or for one below all those that it has (the enrichment that it comes to allows fewer tasks than those before).
+Of the tasks that wait, the one with the lowest place waits for none that another of them has.
 """
 
 from __future__ import annotations

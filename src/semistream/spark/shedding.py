@@ -51,8 +51,7 @@ def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: fl
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = time.time() if now is None else now
         create_once(path, {"share": _share(root, batch, rate, now), "at": now, "query": query, "batch": batch})
-        found = _pin(root, batch)
-        assert found is not None
+        return pinned_share(root, query, batch, rate, now)  # what the first one wrote
     if found["query"] != query:
         raise SheddingError(
             f"{root} holds batch {batch} of query {found['query']}, this is query {query}: was its checkpoint deleted? "
