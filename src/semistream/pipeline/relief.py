@@ -24,7 +24,7 @@ from semistream.pipeline.routes import TOO_MANY
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.shedding import Shed
-from semistream.shedding.intervals import PastBatch, Share, share_of_batch
+from semistream.shedding.intervals import KeptShare, PastBatch, share_of_batch
 from semistream.shedding.shedder import Chooser, Matches, memory_of
 from semistream.spark.frames import quoted
 from semistream.spark.prepare import FrameFacts
@@ -100,7 +100,7 @@ class Relief:
             counts = shared_counts(store, self.counts_bytes // len(self.counted), shared)
             several = one.multiple == "all" and one.as_of is None
             matches.append(Matches(store.codec, one.keys, counts, several=several, leaves=one.leaves))
-        chooser, part = Chooser(self.shed, matches, (*seeds, context.partitionId())), Share(share)
+        chooser, part = Chooser(self.shed, matches, (*seeds, context.partitionId())), KeptShare(share)
         for block in blocks:
             rows = len(block)
             chosen = chooser.keep(rows, part.of(rows), partial(pa.StructArray.field, block))

@@ -3,7 +3,7 @@
 `TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
 says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
 poll) so shows by larger batches that it is too fast. Spark's micro-batches come whole: the batches before one say what
-share of it is kept (`share_of_batch`), and `Share` gives that out block by block.
+share of it is kept (`share_of_batch`), and `KeptShare` gives that out block by block.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def share_of_batch(
 
 
 @dataclass
-class Share:
+class KeptShare:
     """A share of all rows, given out block by block; at least one row of each, so that none goes unseen."""
 
     share: float
@@ -124,7 +124,7 @@ class Share:
 
 def share_of_blocks(batches: Iterable[pa.RecordBatch], share: float, block_rows: int) -> Iterator[Interval]:
     """Blocks of equal length, whatever the batches, and a share of each."""
-    part = Share(share)
+    part = KeptShare(share)
     for block in cut_blocks(batches, lambda: block_rows):
         yield block, part.of(block.num_rows)
 
