@@ -86,13 +86,42 @@ def test_a_damaged_file_means_a_cold_start(store: MasterStore, tmp_path: Path, d
     assert_same_rows(found, expected)
 
 
+@pytest.mark.parametrize("memory", ["60KB", "150KB", "600KB"])
+def test_any_damage_within_any_budget(store: MasterStore, tmp_path: Path, memory: str) -> None:
+    """A few bits are turned before each run: other codes, in any order, counts, lengths and types."""
+    hot, random = tmp_path / "hot.arrow", np.random.default_rng(7)
+    expected = run(store, None)[1]
+    for _ in range(12):
+        made = make_join(STREAM, store, on="key", memory=memory, algorithm="sweep", hot_keys=hot)
+        found = pa.Table.from_batches(list(made.join(batches())), made.plan.output)
+        made.check()
+        assert made.stats.peak_bytes <= made.budget.total
+        assert_same_rows(found, expected)
+        if hot.exists():
+            content = np.frombuffer(hot.read_bytes(), np.uint8).copy()
+            places = random.integers(0, len(content), 8)
+            content[places] ^= np.uint8(1) << random.integers(0, 8, 8).astype(np.uint8)
+            hot.write_bytes(content.tobytes())
+
+
+def test_codes_in_any_order_several_times(store: MasterStore, tmp_path: Path) -> None:
+    hot = tmp_path / "hot.arrow"
+    expected = run(store, hot)[1]
+    with pa.ipc.open_file(pa.OSFile(str(hot))) as file:
+        table = file.read_all()
+    wrong = pa.concat_tables([table.slice(len(table) // 2, 300), table.slice(0, 300), table.slice(0, 300)])
+    with pa.ipc.new_file(str(hot), table.schema) as writer:
+        writer.write_table(wrong.combine_chunks())
+    assert_same_rows(run(store, hot)[1], expected)
+
+
 def test_keys_of_another_type_are_no_hints(store: MasterStore, tmp_path: Path) -> None:
     hot = tmp_path / "hot.arrow"
     run(store, hot)
     made = make_join(STREAM, store, on="key", memory=MEMORY, algorithm="sweep")
-    assert list(HotKeys(hot, store.codec.fields, made.budget, lambda: 0.0).load())
+    assert list(HotKeys(hot, store.codec.fields, made.budget, lambda: 0.0).load(1 << 20))
     other = MasterStore.build(pa.table({"key": [1.5], "x": [1]}), tmp_path / "other", key="key")
-    assert not list(HotKeys(hot, other.codec.fields, made.budget, lambda: 0.0).load())
+    assert not list(HotKeys(hot, other.codec.fields, made.budget, lambda: 0.0).load(1 << 20))
 
 
 def test_keys_that_have_gone_and_rows_that_have_changed(store: MasterStore, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from semistream.joins.sweep.cache import TupleCache
 from semistream.keys import Codes
 
 Counts = npt.NDArray[np.uint8]
-_PIECE = 4_096  # keys whose rows are read together
+_PIECE = 1_024  # keys whose rows are read together
 _KEY_BYTES = 9
+_MOST_ARRIVALS = 1 << 40  # that a damaged file can claim
 _GROWTH = 1.25
 _SECONDS = 300.0  # the age at which a file is written again
 _LOOK_SECONDS = 1.0  # between two looks at the file
@@ -42,29 +43,34 @@ class HotKeys:
         self._key = repr(key)
         self._looked = -_LOOK_SECONDS
 
-    def load(self) -> Iterator[tuple[Codes, Counts, int]]:
+    def load(self, room: int) -> Iterator[tuple[Codes, Counts, int]]:
         """The keys in pieces whose codes ascend, how often each came, and among how many arrivals.
 
-        None where there is no such file, or no memory for a piece.
+        None where there is no such file, or ``room`` has no bytes for a piece; what lies beyond it is the cache's.
         """
-        if not self._budget.grant(_PART, 2 * _PIECE * _KEY_BYTES):
+        size = 2 * _PIECE * _KEY_BYTES
+        if size > room or not self._budget.grant(_PART, size):
             return
         try:
-            for piece, arrivals in self._pieces():
-                yield piece.column("code").to_numpy().copy(), piece.column("count").to_numpy().copy(), arrivals
+            yield from self._pieces()
         finally:
             self._budget.release(_PART)
 
-    def _pieces(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _pieces(self) -> Iterator[tuple[Codes, Counts, int]]:
         """What the file holds, as far as it can be read and is of these keys."""
         with suppress(OSError, pa.ArrowException, KeyError, ValueError), pa.OSFile(str(self._path)) as file:
             reader = pa.ipc.open_file(file)
             key, arrivals = (reader.schema.metadata[name].decode() for name in (b"key", b"arrivals"))
             for number in range(reader.num_record_batches if key == self._key else 0):
-                yield reader.get_batch(number), int(arrivals)
+                piece = reader.get_batch(number)
+                piece.validate(full=True)
+                codes, first = np.unique(piece.column("code").to_numpy().astype(np.uint64), return_index=True)
+                counts = piece.column("count").to_numpy().astype(np.uint8)[first]
+                if len(codes) <= _PIECE:
+                    yield codes, counts, min(max(0, int(arrivals)), _MOST_ARRIVALS)
 
-    def save(self, cache: TupleCache) -> None:
-        """Write down what the cache holds, if it is time to."""
+    def save(self, cache: TupleCache, room: int) -> None:
+        """Write down what the cache holds, if it is time to: as many keys as ``room`` has bytes for."""
         if self._clock() < self._looked + _LOOK_SECONDS:
             return
         self._looked = self._clock()
@@ -72,7 +78,7 @@ class HotKeys:
             known = self._path.stat()
             if cache.rows * _KEY_BYTES < _GROWTH * known.st_size and time.time() < known.st_mtime + _SECONDS:
                 return
-        most = min(cache.rows, self._budget.free // (3 * _KEY_BYTES))
+        most = min(cache.rows, room // (3 * _KEY_BYTES))
         if most <= 0 or not self._budget.grant(_PART, 3 * most * _KEY_BYTES):
             return
         try:

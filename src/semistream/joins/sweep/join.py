@@ -285,13 +285,13 @@ class SweepJoin(Join):
                 self.balance.move(misses / max(1, arrivals), read_seconds, self.absent.bytes)
         self._account()
         if self.hot is not None and self.cache is not None:
-            self.hot.save(self.cache)
+            self.hot.save(self.cache, self.window_limit)
 
     def _warm_up(self) -> None:
         """Fill an empty cache with the rows of keys that were hot in an earlier run."""
         if self.hot is None or self.cache is None or not self.cache.take_warming():
             return
-        for codes, counts, arrivals in self.hot.load():
+        for codes, counts, arrivals in self.hot.load(self.window_limit):
             self.lanes[0].warm_up(codes, counts, arrivals)
             self._account()
             if self.cache.full:
