@@ -114,7 +114,8 @@ def gather(df: DataFrame, checkpoint: Path) -> dict[int, pa.Table]:
 
 def to_memory(df: DataFrame, name: str, checkpoint: Path) -> pa.Table:
     """Run a stream into Spark's memory sink, which begins afresh each time, and read it."""
-    finish(df.writeStream.format("memory").queryName(name), lambda attempt: checkpoint / str(attempt))
+    writer = df.writeStream.format("memory").queryName(name)
+    finish(writer, lambda attempt: checkpoint.with_name(f"{checkpoint.name}{attempt or ''}"))
     return df.sparkSession.table(name).toArrow()
 
 
