@@ -87,7 +87,8 @@ def test_tuned_model_stands_beside_what_was_served(data: Path) -> None:
 def test_waiting_time_has_an_end_only_where_the_join_keeps_up(data: Path) -> None:
     slow = arms.run(cell("sscj", arrival=20), data)
     assert slow["idle_share"] > 0.01
-    assert slow["waiting_seconds"] >= 200 / 20 / 2
+    half_a_batch = 200 / 20 / 2  # a sum of floats, that a fast machine adds nothing to
+    assert slow["waiting_seconds"] > half_a_batch * 0.999
     fast = arms.run(cell("sscj", arrival=10**9), data)
     assert "waiting_seconds" not in fast
 
