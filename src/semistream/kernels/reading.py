@@ -10,7 +10,7 @@ from semistream.kernels.memory import pread
 
 
 @inline
-def _gallop(firsts, start, code):  # type: ignore[no-untyped-def]
+def _gallop(firsts, start, code):
     """The first place from ``start`` on whose value is at least ``code``; near places are found soonest."""
     step = 1
     low = start
