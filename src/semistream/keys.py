@@ -198,8 +198,7 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
     buffer = column.buffers()[-1]
     data = buffer.address if buffer is not None else 0
     if is_text(column.type) or is_binary(column.type):
-        if len(column):
-            hashing.hash_strings(data, *offsets_of(column), codes)
+        hashing.hash_strings(data, *offsets_of(column), codes)
     else:
         width = column.type.bit_width // 8
         hashing.hash_fixed(data + width * column.offset, width, codes)

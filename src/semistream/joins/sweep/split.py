@@ -57,30 +57,29 @@ class Division:
     pieces: int = 1  # of output that are there at once: one that leaves while each lane makes another
 
     @staticmethod
-    def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1) -> "Division":
-        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache."""
-        return _divided(facts, plan, total, share, tasks, plan.threads if tasks == 1 else 1)
+    def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1, lanes: int = 0) -> "Division":
+        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache.
 
-
-def _divided(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int, lanes: int) -> Division:
-    """The division for so many lanes, or for as many as there is room for: their pieces must not be too small."""
-    page = facts.largest_page
-    row = output_row_bytes(facts, plan)
-    waiting = row_charge(plan.stream)
-    index, pieces = facts.index_bytes * tasks, 1 if lanes == 1 else lanes + 1
-    spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
-    # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
-    part = 2 * spare // (tasks * (lanes + 1))
-    most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
-    buffer = page + most // page * page
-    reads = PLAN_BYTES + most
-    output = row + min(_OUTPUT, part // _OUTPUT_PART)
-    rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
-    if lanes > 1 and (output < _LANE_ROWS * row or rest < waiting):
-        return _divided(facts, plan, total, share, tasks, lanes - 1)
-    cache = int(max(0, rest - tasks * waiting) * share)
-    window = (rest - cache) // tasks
-    return Division(index, 2 * buffer, reads, output, cache, window, lanes, pieces)
+        A plan for several threads gets as many ``lanes`` as there is room for, at most so many if a number is given.
+        """
+        lanes = lanes or (plan.threads if tasks == 1 else 1)
+        page = facts.largest_page
+        row = output_row_bytes(facts, plan)
+        waiting = row_charge(plan.stream)
+        index, pieces = facts.index_bytes * tasks, 1 if lanes == 1 else lanes + 1
+        spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
+        # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
+        part = 2 * spare // (tasks * (lanes + 1))
+        most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
+        buffer = page + most // page * page
+        reads = PLAN_BYTES + most
+        output = row + min(_OUTPUT, part // _OUTPUT_PART)
+        rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
+        if lanes > 1 and (output < _LANE_ROWS * row or rest < waiting):
+            return Division.of(facts, plan, total, share, tasks, lanes - 1)
+        cache = int(max(0, rest - tasks * waiting) * share)
+        window = (rest - cache) // tasks
+        return Division(index, 2 * buffer, reads, output, cache, window, lanes, pieces)
 
 
 def elasticity(density: float, read_seconds: float, facts: StoreFacts, longest_request: int) -> float:
