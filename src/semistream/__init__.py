@@ -7,8 +7,6 @@ True
 Spark is loaded only with `semistream.spark`, numba only when a store is opened.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ The three columns must be of one kind, in any unit: dates, timestamps that all h
 whole numbers. They are compared exactly, and without a unit in which a far future would not fit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +36,7 @@ class AsOf:
     valid_to: str = VALID_TO
 
     @staticmethod
-    def from_arguments(as_of: str | None, valid_from: str, valid_to: str) -> AsOf | None:
+    def from_arguments(as_of: str | None, valid_from: str, valid_to: str) -> "AsOf | None":
         """From the arguments of a join; None when there is no moment."""
         names = {"as_of": as_of, VALID_FROM: valid_from, VALID_TO: valid_to}
         for argument, name in names.items():

@@ -11,8 +11,6 @@ False
 (400, 600)
 """
 
-from __future__ import annotations
-
 import re
 
 from semistream.errors import ArgumentError, MemoryBudgetError

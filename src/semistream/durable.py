@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, small ones with a checksum, and errors that name what helps."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -18,14 +16,9 @@ _ROOM = "make room there (`semistream vacuum` removes old versions) and repeat"
 _RIGHTS = "make the directory writable for this user, or choose another path"
 _LIMIT = "close other files or raise the limit of open files (`ulimit -n`), and repeat"
 _REMEDIES = {
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
-    errno.EFBIG: _ROOM,
-    errno.EROFS: _RIGHTS,
-    errno.EACCES: _RIGHTS,
-    errno.EPERM: _RIGHTS,
-    errno.EMFILE: _LIMIT,
-    errno.ENFILE: _LIMIT,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _RIGHTS),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _LIMIT),
     errno.EIO: "the disk reports an error: look at the system's log, and restore the store if it is damaged",
 }
 

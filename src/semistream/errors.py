@@ -1,7 +1,4 @@
-"""Every error that semistream raises on purpose, under one root.
-
-Each message names the thing, the choices and the remedy, in the user's words.
-"""
+"""Every error that semistream raises on purpose; each message names the thing, the choices and the remedy."""
 
 import difflib
 import re

@@ -7,8 +7,6 @@ comparison.
 >>> reach("warehouse.committed")
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -14,8 +14,6 @@ agree; nothing is cast silently.
 ([True, False, True], True)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,12 +86,8 @@ class KeyCodec:
     def same(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
         """Row by row, are the real keys equal? Used to tell a hash collision from a match."""
         result = np.ones(len(left[0]), np.bool_)
-        for field, a, b in zip(self.fields, left, right, strict=True):
-            if _is_exact(field.type):
-                result &= _codes(_plain(a), field.type) == _codes(_plain(b), field.type)
-            else:
-                equal = pc.equal(_stored(a, field.type), _stored(b, field.type))
-                result &= pc.fill_null(equal, fill_value=False).to_numpy(zero_copy_only=False)
+        for ours, theirs in zip(self._comparable(left), self._comparable(right), strict=True):
+            result &= pc.fill_null(pc.equal(ours, theirs), fill_value=False).to_numpy(zero_copy_only=False)
         return result
 
     def among(self, keys: Sequence[pa.Array], wanted: Sequence[pa.Array]) -> Mask:
@@ -121,11 +115,11 @@ class KeyCodec:
         made = []
         for field, column in zip(self.fields, columns, strict=True):
             plain = _plain(column)
-            if not _is_exact(field.type):
+            if _is_exact(field.type):
+                unknown = pc.is_null(plain).to_numpy(zero_copy_only=False) if plain.null_count else None
+                made.append(pa.array(_codes(plain, field.type), mask=unknown))
+            else:
                 made.append(_stored(plain, field.type))
-                continue
-            valid = pc.is_valid(plain).to_numpy(zero_copy_only=False)
-            made.append(pa.array(_codes(plain, field.type), mask=~valid))
         return made
 
     def check_stream(self, stream: pa.Schema, on: dict[str, str]) -> None:
@@ -204,8 +198,7 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
     buffer = column.buffers()[-1]
     data = buffer.address if buffer is not None else 0
     if is_text(column.type) or is_binary(column.type):
-        if len(column):
-            hashing.hash_strings(data, *offsets_of(column), codes)
+        hashing.hash_strings(data, *offsets_of(column), codes)
     else:
         width = column.type.bit_width // 8
         hashing.hash_fixed(data + width * column.offset, width, codes)

@@ -4,8 +4,6 @@ The byte format is described in `semistream.kernels.rows`. Rows are passed aroun
 so a row may lie on a page, in the cache or in a staging buffer; whoever passes an address keeps its buffer alive.
 """
 
-from __future__ import annotations
-
 import mmap
 from dataclasses import dataclass
 from typing import Any
@@ -117,9 +115,6 @@ class PackedRows:
     buffer: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     @property
     def addresses(self) -> Addresses:
         return self.offsets[:-1] + address_of(self.buffer)
@@ -153,8 +148,7 @@ class RowLayout:
             kernels.add_lengths(*offsets_of(columns[position]), lengths)
         if count and int(lengths.max()) >= _MAX_ROW_BYTES:
             raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = np.append(0, np.cumsum(lengths))
         buffer = np.zeros(int(offsets[-1]), np.uint8)
         rows = offsets[:-1] + address_of(buffer)
         ends = np.zeros(count, np.int64)
@@ -183,7 +177,7 @@ class RowLayout:
             nulls = kernels.take_fixed(rows, slot, column, width, address_of(out), valid)
             if pa.types.is_boolean(kind):
                 out = np.packbits(out, bitorder="little")
-            buffers = [_bits(valid, nulls), pa.py_buffer(out)]
+            buffers = [pa.py_buffer(out)]
         else:
             offsets = np.empty(count + 1, np.int64)
             before = int(self.previous[column])
@@ -195,8 +189,9 @@ class RowLayout:
                     name = self.schema.field(column).name
                     raise SchemaError(f"column {name!r}: over 2 GiB of text in one output batch")
                 offsets = offsets.astype(np.int32)
-            buffers = [_bits(valid, nulls), pa.py_buffer(offsets), pa.py_buffer(out)]
-        return pa.Array.from_buffers(kind, count, buffers, null_count=int(nulls))
+            buffers = [pa.py_buffer(offsets), pa.py_buffer(out)]
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+        return pa.Array.from_buffers(kind, count, [validity, *buffers], null_count=int(nulls))
 
 
 class Projection:
@@ -226,8 +221,7 @@ class Projection:
 
     def apply(self, rows: Addresses) -> PackedRows:
         """Copy the rows one after the other."""
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(self.lengths(rows), out=offsets[1:])
+        offsets = np.append(0, np.cumsum(self.lengths(rows)))
         buffer = np.empty(int(offsets[-1]), np.uint8)
         self.copy_to(rows, offsets[:-1] + address_of(buffer))
         return PackedRows(buffer, offsets)
@@ -242,7 +236,3 @@ def offsets_of(column: pa.Array) -> tuple[int, int]:
 
 def _is_large(kind: pa.DataType) -> bool:
     return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
-
-
-def _bits(valid: npt.NDArray[np.uint8], nulls: int) -> pa.Buffer | None:
-    return pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None

@@ -11,9 +11,8 @@ import pytest
 
 from semistream.budget import Budget
 from semistream.joins.contract import Profile
-from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
-from semistream.joins.sweep.split import Split, cache_share, elasticity, request_pages, worth_keeping
+from semistream.joins.sweep.split import Division, Split, cache_share, elasticity, request_pages, worth_keeping
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import LookupSpec
 from semistream.stores import MasterStore

@@ -26,9 +26,9 @@ from semistream.budget import Budget
 from semistream.errors import CorruptStoreError, FanOutError
 from semistream.joins import JOINS, threads, window
 from semistream.joins.contract import Join
-from semistream.joins.sweep import division
-from semistream.joins.sweep.division import Division
+from semistream.joins.sweep import split
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.joins.sweep.split import Division
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
 from semistream.lookup.bind import bind
 from semistream.lookup.spec import HOWS, MULTIPLE, How, JoinSpec, LookupSpec
@@ -58,7 +58,7 @@ def tiny() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "LEAST_ROWS", 3)
         patch.setattr(window, "LEAST_ROWS", 3)
-        patch.setattr(division, "_LANE_ROWS", 1)
+        patch.setattr(split, "_LANE_ROWS", 1)
         yield
 
 
@@ -251,7 +251,7 @@ def test_the_smallest_budget_is_that_of_one_thread(tripled: MasterStore, count: 
 
 
 def test_small_pieces_make_fewer_lanes(tripled: MasterStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "_LANE_ROWS", 1024)
+    monkeypatch.setattr(split, "_LANE_ROWS", 1024)
     plan = bind(JoinSpec(on="k", threads=4), SCHEMA, tripled)
     lanes = [Division.of(tripled.facts, plan, memory, 0.9).lanes for memory in (10**5, 10**6, 10**7, 10**8)]
     assert lanes == sorted(lanes)

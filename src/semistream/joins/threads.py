@@ -4,8 +4,6 @@ The kernels, numpy and Arrow release the GIL, so a thread is enough for a core. 
 process, and none is made before it is needed: a process that was forked makes its own.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 from collections import deque

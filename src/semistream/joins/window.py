@@ -1,12 +1,9 @@
 """The window: stream rows that wait for their page, and the shares in which a sweep meets them.
 
 Stands for the papers' H_S and queue. Rows stay Arrow columns; only their codes are kept beside them. A sweep divides
-what waits into ranges of codes, met one after the other by its lanes. Such a share is small, so what sorting and
-searching it takes is little beside the rows that wait. A code that many rows have is a share of its own: there is
-nothing to sort.
+what waits into ranges of codes, met one after the other by its lanes: sorting and searching such a share takes little
+memory. A code that many rows have is a share of its own: there is nothing to sort.
 """
-
-from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
@@ -89,8 +86,7 @@ class Share:
 
         if self.high is None and self.low == _LOWEST:
             return None
-        rows: Indices = select_range(codes, self.low, self.last)
-        return rows
+        return select_range(codes, self.low, self.last)
 
 
 def shares_of(codes: Codes, lanes: int, most_rows: int) -> list[Share]:

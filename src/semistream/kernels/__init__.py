@@ -1,10 +1,8 @@
 """Compiled kernels: hashing, packed rows, pages, the tuple cache and the frequency sketch.
 
-Importing one of these modules loads numba and the compiled code (about half a second), so everything else imports
-them only where it is about to run a join. They are compiled once per machine, or ahead of time by ``python -m
-semistream.kernels``. That takes most of a minute, so one line on standard error says why, where somebody can see it:
-on a terminal, and by the command line always (`speak_always`). A library in another program, or a Spark worker, stays
-silent.
+Importing one of them loads numba and machine code (about half a second), so it is done where a join is about to run.
+They are compiled once per machine, or ahead of time by ``python -m semistream.kernels``. That takes most of a minute,
+so a line on standard error says why: on a terminal, and by the command line always; anything else stays silent.
 """
 
 import importlib
@@ -42,7 +40,6 @@ def listen() -> None:
                 if sys.stderr is not None and (_always or sys.stderr.isatty()):
                     print(NOTICE, file=sys.stderr, flush=True)
 
-        def on_end(self, ended: Any) -> None:
-            del ended
+        def on_end(self, _ended: Any) -> None: ...
 
     event.register("numba:compile", Listener())

@@ -17,7 +17,7 @@ _THIRTY_TWO = np.uint64(32)
 
 
 @inline
-def _place(words, code):  # type: ignore[no-untyped-def]
+def _place(words, code):
     """The first word of a code's line, and a hash that has its bits."""
     h = mix64(code ^ _SEED)
     line = np.int64(((h >> _THIRTY_TWO) * np.uint64(len(words) // WORDS)) >> _THIRTY_TWO)

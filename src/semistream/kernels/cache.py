@@ -5,11 +5,10 @@ ten ways: ``[tag u8 × 10 | frequency u8 × 10 | pad | cell u32 × 10]``. A tag 
 cell; a full bucket gives up its least frequent entry, so finding, admitting and evicting touch one line of the table
 each. A value, the packed rows of one key, lies in one cell or in a chain of cells of equal size: no fragmentation.
 
-A cell is ``[code u64 | state u8 | check u24 | value length u32 | next cell u32 | bytes]``; where every value is
-one row of fixed width (``simple``), length and next cell are left out. The check covers the whole cell: a
-damaged cell is a miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in
-the sketch (count-min, two counters per key, halved periodically). What enters and what leaves is decided in
-`semistream.kernels.cache_admission`.
+A cell is ``[code u64 | state u8 | check u24 | value length u32 | next cell u32 | bytes]``; where every value is one row
+of fixed width (``simple``), length and next cell are left out. The check covers the whole cell: a damaged one is a
+miss, never a wrong row. Arrivals of cached keys are counted in their bucket, those of the others in the sketch
+(count-min, two counters per key, halved periodically).
 """
 
 import numpy as np
@@ -154,8 +153,7 @@ def probe(header, codes, valid, out, staging, width):
     """Look codes up: out[i] is the address of the cell's value, ROW_ABSENT, or ROW_MISSING; every arrival is counted.
 
     Three passes over a few codes keep several cache misses in flight at once. With width > 0 values are copied, one
-    after the other, to the staging, and out[i] is the copy: whoever takes columns from them then waits on memory no
-    more.
+    after the other, to the staging, and out[i] is the copy: taking columns from it does not wait on memory again.
     """
     value_at = header[VALUE_AT]
     hashes = np.empty(_AT_ONCE, np.uint64)

@@ -154,10 +154,9 @@ def _make_room(header, bucket, cells, frequency):
 
 @kernel("int64(int64[::1], uint64[::1], int64[::1], int64[::1], int64, int64)")
 def admit(header, codes, values, lengths, least_frequency, longest):
-    """Offer values: taken when there is room, or when the key is more frequent than what must go for it.
+    """Offer values; returns how many were taken. A length of 0 records that the key is absent from the master.
 
-    A length of 0 records that the key is absent from the master. ``least_frequency`` is the corrected cache
-    inequality expressed in counts; values over ``longest`` bytes are never taken.
+    ``least_frequency`` is the corrected cache inequality as a count; values over ``longest`` bytes are never taken.
     """
     part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     taken = 0
@@ -195,16 +194,13 @@ def admit(header, codes, values, lengths, least_frequency, longest):
     return taken
 
 
-@kernel("int64(int64[::1], uint64[::1])")
+@kernel("void(int64[::1], uint64[::1])")
 def discard(header, codes):
     """Drop these keys: they changed in the master."""
-    dropped = 0
     for i in range(len(codes)):
         bucket, way = entry_of(header, codes[i])
         if way >= 0:
             _evict(header, bucket, way)
-            dropped += 1
-    return dropped
 
 
 @kernel("void(int64[::1], int64)")
@@ -231,9 +227,7 @@ def limit_cells(header, limit):
 
 @kernel("int64(int64[::1], uint64[::1], uint8[::1])")
 def hot_keys(header, codes, counts):
-    """The keys whose rows are here and how often they came; the most frequent, where not all have room. Returns how
-    many.
-    """
+    """The keys whose rows are here and how often they came, the most frequent if not all fit; returns how many."""
     base = header.ctypes.data + header[k.BUCKETS_AT]
     often = np.zeros(256, np.int64)
     for b in range(header[k.BUCKETS]):

@@ -1,6 +1,4 @@
-"""Values that the tuple cache gave: told apart; and, where they are more than one row of fixed width, measured, put
-together, cut into rows.
-"""
+"""Values from the tuple cache: found or missing; those that vary in size are measured, put together, cut into rows."""
 
 import numpy as np
 

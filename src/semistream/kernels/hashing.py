@@ -20,7 +20,7 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 
 @inline
-def mix64(x):  # type: ignore[no-untyped-def]
+def mix64(x):
     """Spread a 64-bit value over all its bits."""
     x = (x ^ (x >> _S30)) * _M1
     x = (x ^ (x >> _S27)) * _M2
@@ -28,7 +28,7 @@ def mix64(x):  # type: ignore[no-untyped-def]
 
 
 @inline
-def hash_bytes(address, count):  # type: ignore[no-untyped-def]
+def hash_bytes(address, count):
     """Hash ``count`` bytes; the length is part of the hash, so "a" and "a\\0" differ."""
     h = mix64(np.uint64(count) + GOLDEN)
     position = 0
@@ -45,7 +45,7 @@ def hash_bytes(address, count):  # type: ignore[no-untyped-def]
 
 
 @inline
-def offset_at(offsets, offset_bytes, i):  # type: ignore[no-untyped-def]
+def offset_at(offsets, offset_bytes, i):
     """One of the offsets (of 4 or 8 bytes) of an Arrow string or binary column."""
     if offset_bytes == 4:
         return np.int64(load_u32(offsets + 4 * i))
@@ -73,7 +73,7 @@ def combine(codes, more):
 
 
 @inline
-def checksum(address, count):  # type: ignore[no-untyped-def]
+def checksum(address, count):
     """Two sums over 64-bit words, in a loop that the compiler turns into vector code: 55 GB/s in cache.
 
     The plain sum changes with every single flipped bit. The other one adds the product of the two halves of each word,

@@ -1,9 +1,9 @@
 """The compiler settings of every kernel, and where its machine code is kept.
 
-Kernels are compiled from eager signatures and kept in numba's on-disk cache, so a Python worker loads machine code
-instead of compiling. They take addresses and plain arrays, never Python objects, and release the GIL. The cache lies in
-NUMBA_CACHE_DIR if that is set, else beside the code or in the user's home; where none of these can be written, in a
-private temporary directory. Machine code is loaded from it, so it must belong to this user alone.
+Kernels have eager signatures and lie in numba's on-disk cache, so a Python worker loads machine code instead of
+compiling. They take addresses and plain arrays, never Python objects, and release the GIL. The cache is NUMBA_CACHE_DIR
+if that is set, else beside the code or in the user's home; where none of these can be written, a private temporary
+directory: machine code is loaded from it, so it must belong to this user alone.
 """
 
 import atexit
@@ -26,11 +26,7 @@ _NEWEST = max(path.stat().st_mtime_ns for path in _HERE.glob("*.py"))  # of the 
 
 
 def _forget_stale_code() -> None:
-    """Remove compiled code that is older than any kernel's source.
-
-    numba looks only at the file of the function itself; but what it compiled holds copies of inlined functions of other
-    files as well.
-    """
+    """Remove code older than any source: numba looks at a function's own file, not at those of what it inlined."""
     for index in (_HERE / "__pycache__").glob("*.nbi"):
         with suppress(OSError):
             if index.stat().st_mtime_ns < _NEWEST:

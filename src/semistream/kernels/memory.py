@@ -17,39 +17,33 @@ from numba.extending import intrinsic
 from semistream.kernels.jit import inline
 
 
-def _loader(bits: int, result: Any) -> Any:
+def _access(kind: Any) -> tuple[Any, Any]:
+    """Load and store of a value of this type."""
+
     @intrinsic
     def load(typing_context, address):
         def body(context, builder, signature, arguments):
-            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            pointer = builder.inttoptr(arguments[0], ir.IntType(kind.bitwidth).as_pointer())
             return builder.load(pointer, align=1)
 
-        return result(types.int64), body
+        return kind(types.int64), body
 
-    return load
-
-
-def _storer(bits: int, value_type: Any) -> Any:
     @intrinsic
     def store(typing_context, address, value):
         def body(context, builder, signature, arguments):
-            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            pointer = builder.inttoptr(arguments[0], ir.IntType(kind.bitwidth).as_pointer())
             builder.store(arguments[1], pointer, align=1)
             return context.get_dummy_value()
 
-        return types.void(types.int64, value_type), body
+        return types.void(types.int64, kind), body
 
-    return store
+    return load, store
 
 
-load_u8 = _loader(8, types.uint8)
-load_u16 = _loader(16, types.uint16)
-load_u32 = _loader(32, types.uint32)
-load_u64 = _loader(64, types.uint64)
-store_u8 = _storer(8, types.uint8)
-store_u16 = _storer(16, types.uint16)
-store_u32 = _storer(32, types.uint32)
-store_u64 = _storer(64, types.uint64)
+load_u8, store_u8 = _access(types.uint8)
+load_u16, store_u16 = _access(types.uint16)
+load_u32, store_u32 = _access(types.uint32)
+load_u64, store_u64 = _access(types.uint64)
 
 
 @intrinsic
@@ -58,20 +52,15 @@ def copy_bytes(typing_context, destination, source, count):
 
     def body(context, builder, signature, arguments):
         byte_pointer = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(
-            builder,
-            builder.inttoptr(arguments[0], byte_pointer),
-            builder.inttoptr(arguments[1], byte_pointer),
-            arguments[2],
-            1,
-        )
+        target, origin = (builder.inttoptr(address, byte_pointer) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, target, origin, arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), body
 
 
 @inline
-def copy_value(target, source, width):  # type: ignore[no-untyped-def]
+def copy_value(target, source, width):
     """Copy one fixed-width value; the usual widths are single moves."""
     if width == 8:
         store_u64(target, load_u64(source))
@@ -97,7 +86,7 @@ def _word_pointer(typing_context, address):
 
 
 @inline
-def words_at(address, count):  # type: ignore[no-untyped-def]
+def words_at(address, count):
     """``count`` 64-bit words at an address that is a multiple of eight, as an array: such loops become vector code."""
     return carray(_word_pointer(address), count)
 

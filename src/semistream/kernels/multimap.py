@@ -24,12 +24,12 @@ NONE = -1
 
 
 @inline
-def _bucket(buckets, code):  # type: ignore[no-untyped-def]
+def _bucket(buckets, code):
     return np.int64(mix64(code) & np.uint64(len(buckets) - 1))
 
 
 @inline
-def _find(buckets, codes, keys, code):  # type: ignore[no-untyped-def]
+def _find(buckets, codes, keys, code):
     entry = buckets[_bucket(buckets, code)]
     while entry != NONE and codes[entry] != code:
         entry = keys[entry, NEXT]
@@ -37,7 +37,7 @@ def _find(buckets, codes, keys, code):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _drop_key(state, buckets, codes, keys, free_keys, entry):  # type: ignore[no-untyped-def]
+def _drop_key(state, buckets, codes, keys, free_keys, entry):
     """Take an entry out of its bucket and out of the queue."""
     place = _bucket(buckets, codes[entry])
     if buckets[place] == entry:

@@ -19,7 +19,7 @@ HEADER = 24
 
 
 @inline
-def _emit(output, progress, strides, first, last):  # type: ignore[no-untyped-def]
+def _emit(output, progress, strides, first, last):
     """Write rows [first, last) as the next page of the output, ``strides`` long."""
     out, stride_bytes, position, rows, lengths, codes, fixed, firsts, starts = output
     page, stride = progress[1], progress[2]
@@ -98,7 +98,7 @@ def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_stride
 
 
 @inline
-def _is_sound(page, limit, position):  # type: ignore[no-untyped-def]
+def _is_sound(page, limit, position):
     used = np.int64(load_u32(page + 12))
     if used < HEADER or used > limit or np.int64(load_u64(page + 16)) != position:
         return False
@@ -124,7 +124,7 @@ def count_rows(pages):
 
 
 @inline
-def _row_at(page, count, i, width):  # type: ignore[no-untyped-def]
+def _row_at(page, count, i, width):
     if width >= 0:
         return page + HEADER + 8 * count + width * i
     return page + np.int64(load_u32(page + HEADER + 8 * count + 4 * i))
@@ -144,9 +144,7 @@ def _lower_bound(page, count, code):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], uint64[::1], int64, int64[::1], int64[::1])")
 def match_pages(pages, wanted_from, wanted_to, codes, width, out_rows, out_index):
-    """For page p look up codes[wanted_from[p]:wanted_to[p]]; returns how many (row address, code index) pairs were
-    found.
-    """
+    """Look codes[wanted_from[p]:wanted_to[p]] up on page p; returns the number of (row address, code index) pairs."""
     found = 0
     for p in range(len(pages)):
         page = pages[p]
@@ -176,8 +174,7 @@ def collect(
     fd, buffer, last_range, ranges, first_page, pages, codes, width, columns, widths,
     slots, previous, head, new_slots, new_head, staging, staging_bytes, out_offsets, out_index, state,
 ):  # fmt: skip
-    """Read ranges, verify their pages, search them for the wanted codes and copy what is found, projected, to the
-    staging.
+    """Read ranges, verify their pages, search them for the wanted codes; copy what is found, projected, to the staging.
 
     ``pages[p]`` = [file offset, bytes, position, first wanted code, last wanted code]. With fd < 0 the ranges lie in
     the buffer already, at ranges[r, 2]; else each is read to the start of the buffer if the page cache has it. One

@@ -10,11 +10,9 @@ from semistream.kernels.memory import pread
 
 
 @inline
-def _gallop(firsts, start, code):  # type: ignore[no-untyped-def]
+def _gallop(firsts, start, code):
     """The first place from ``start`` on whose value is at least ``code``; near places are found soonest."""
-    step = 1
-    low = start
-    high = start
+    low, high, step = start, start, 1
     while high < len(firsts) and firsts[high] < code:
         low = high + 1
         high += step
@@ -83,22 +81,20 @@ def plan_reads(offsets, lengths, gap, longest, chunk_bytes, ranges, first_page):
     """
     n, chunk, used = 0, 0, 0
     for i in range(len(offsets)):
-        joined = False
-        if n > 0 and used > 0:
+        if used > 0:  # the chunk has a range
             end = ranges[n - 1, 0] + ranges[n - 1, 1]
             skip = offsets[i] - end
             grown = skip + lengths[i]
             if 0 <= skip <= gap and ranges[n - 1, 1] + grown <= longest and used + grown <= chunk_bytes:
                 ranges[n - 1, 1] += grown
                 used += grown
-                joined = True
-        if not joined:
-            if used > 0 and used + lengths[i] > chunk_bytes:
+                continue
+            if used + lengths[i] > chunk_bytes:
                 chunk += 1
                 used = 0
-            ranges[n, 0], ranges[n, 1], ranges[n, 2], ranges[n, 3] = offsets[i], lengths[i], used, chunk
-            first_page[n] = i
-            used += lengths[i]
-            n += 1
+        ranges[n, 0], ranges[n, 1], ranges[n, 2], ranges[n, 3] = offsets[i], lengths[i], used, chunk
+        first_page[n] = i
+        used += lengths[i]
+        n += 1
     first_page[n] = len(offsets)
     return n

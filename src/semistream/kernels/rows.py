@@ -2,11 +2,10 @@
 
 A row is ``[null bits | a fixed slot per column | bytes of the variable-length values]``. A fixed slot holds the value
 itself or, for a variable-length column, the end of its bytes counted from the first such byte (32 bits).
-
 A random access to a packed row touches one or two cache lines; a column store would touch one per column.
 
-Layouts are described by arrays: ``widths[c]`` (0 = variable), ``slots[c]`` (offset in the row), ``head`` (bytes before
-the variable part).
+Layouts are described by arrays: ``widths[c]`` (0 = variable), ``slots[c]`` (offset in the row), ``previous[c]`` (slot
+of the variable column before, or -1), and ``head`` (bytes before the variable part).
 """
 
 import numpy as np
@@ -17,23 +16,23 @@ from semistream.kernels.memory import copy_bytes, copy_value, load_u8, load_u32,
 
 
 @inline
-def _is_valid(validity, index):  # type: ignore[no-untyped-def]
+def _is_valid(validity, index):
     return validity == 0 or (load_u8(validity + (index >> 3)) >> np.uint8(index & 7)) & np.uint8(1) != 0
 
 
 @inline
-def _set_null(row, column):  # type: ignore[no-untyped-def]
+def _set_null(row, column):
     address = row + (column >> 3)
     store_u8(address, np.uint8(load_u8(address) | (np.uint8(1) << np.uint8(column & 7))))
 
 
 @inline
-def _is_null(row, column):  # type: ignore[no-untyped-def]
+def _is_null(row, column):
     return (load_u8(row + (column >> 3)) >> np.uint8(column & 7)) & np.uint8(1) != 0
 
 
 @inline
-def row_length(row, head, last_variable_slot):  # type: ignore[no-untyped-def]
+def row_length(row, head, last_variable_slot):
     """Bytes of a row; ``last_variable_slot`` is -1 when every column is of fixed width."""
     if last_variable_slot < 0:
         return head
@@ -126,9 +125,7 @@ def take_variable(rows, previous_slot, head, offsets, out):
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def measure_projection(rows, columns, widths, slots, previous, lengths):
-    """Add the variable bytes of the kept columns to each row's length. ``previous[c]``: slot of the variable column
-    before c, or -1.
-    """
+    """Add the variable bytes of the kept columns to each row's length."""
     for i in range(len(rows)):
         for k in range(len(columns)):
             column = columns[k]
@@ -138,7 +135,7 @@ def measure_projection(rows, columns, widths, slots, previous, lengths):
 
 
 @inline
-def project_row(row, target, columns, widths, slots, previous, head, new_slots, new_head):  # type: ignore[no-untyped-def]
+def project_row(row, target, columns, widths, slots, previous, head, new_slots, new_head):
     """Copy some columns of a row to a new, smaller row; returns the bytes written."""
     for b in range((len(columns) + 7) >> 3):
         store_u8(target + b, np.uint8(0))

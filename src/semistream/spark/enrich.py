@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from semistream.budget import format_bytes
-from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin
+from semistream.joins.sweep.split import Division
 from semistream.lookup.bind import LookupPlan
 from semistream.lookup.spec import asks
 from semistream.spark.frames import fitted, quoted, spark_arrow, spark_fields, unused_name

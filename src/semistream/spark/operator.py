@@ -23,8 +23,8 @@ from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.joins.sizes import projected, text_bytes
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
-from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
+from semistream.joins.sweep.split import Division
 from semistream.joins.whole import WholeJoin
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.run import open_store

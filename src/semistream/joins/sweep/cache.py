@@ -1,11 +1,8 @@
-"""The tuple cache H_R: packed rows by key in one flat buffer, private or shared between processes.
+"""The tuple cache H_R, as `semistream.kernels.cache` describes it, in private or in shared memory.
 
 Private memory is an anonymous mapping, so untouched parts cost nothing and freed parts go back to the system. Shared
-memory is a file (see `semistream.spark.shared`) guarded by a lock: many read, one writes. The structure itself is
-described in `semistream.kernels.cache`.
+memory is a file (see `semistream.spark.shared`) guarded by a lock: many read, one writes.
 """
-
-from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
@@ -41,21 +38,19 @@ class TupleCache:
         from semistream.kernels import cache as kernels
         from semistream.kernels import cache_admission
 
-        self._kernels = kernels
-        self._admission = cache_admission
-        self._memory = memory
-        self.layout = layout
-        self.shape = shape
+        self._kernels, self._admission = kernels, cache_admission
+        self._memory, self.layout, self.shape = memory, layout, shape
         self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.HEADER_FIELDS)
         cell_bytes, simple = shape["cell_bytes"], shape["simple"]
-        cells, buckets, sketch, cells_at = self.geometry(shape["size"], cell_bytes)
+        cells, buckets, sketch, self.table_bytes = self.geometry(shape["size"], cell_bytes)
         value_at = kernels.SIMPLE_VALUE_AT if simple else kernels.CHAIN_VALUE_AT
         # What never changes: the header's first fields, from `MAGIC` to `CELLS_AT`.
         self._fixed = [_MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
-        self._fixed += [_HEADER_BYTES, cells_at - sketch, cells_at]
+        self._fixed += [_HEADER_BYTES, self.table_bytes - sketch, self.table_bytes]
+        self.cell_cost = _cell_cost(cell_bytes)
 
     @classmethod
-    def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> TupleCache:
+    def private(cls, size: int, layout: RowLayout, cell_bytes: int, *, simple: bool) -> "TupleCache":
         memory = own_memory(size)
         if size >= 4 << 20:
             memory.madvise(mmap.MADV_HUGEPAGE)  # random probes of a large table miss the TLB otherwise
@@ -67,7 +62,7 @@ class TupleCache:
     def geometry(size: int, cell_bytes: int) -> tuple[int, int, int, int]:
         """How many cells, buckets and sketch counters fit into ``size`` bytes, and where the cells begin."""
         room = size - _HEADER_BYTES - 128
-        cells = int(room / (cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL)) - 1
+        cells = int(room / _cell_cost(cell_bytes)) - 1
         buckets = int(cells * _WAYS_PER_CELL / 10) + 1
         sketch = (max(64, int(cells * _SKETCH_PER_CELL)) + 7) & ~7
         return cells, buckets, sketch, _HEADER_BYTES + 64 * buckets + sketch
@@ -115,17 +110,7 @@ class TupleCache:
     @property
     def used_bytes(self) -> int:
         """Memory touched: the tables, and the cells up to the highest used."""
-        k, h = self._kernels, self.header
-        return int(h[k.CELLS_AT] + h[k.TOP] * h[k.CELL_BYTES])
-
-    @property
-    def table_bytes(self) -> int:
-        return int(self.header[self._kernels.CELLS_AT])
-
-    @property
-    def least_bytes(self) -> int:
-        """`used_bytes` cannot be limited below this: the tables and a few cells."""
-        return self.table_bytes + _LEAST_CELLS * int(self.header[self._kernels.CELL_BYTES])
+        return self.table_bytes + int(self.header[self._kernels.TOP]) * self.shape["cell_bytes"]
 
     @property
     def full(self) -> bool:
@@ -133,9 +118,8 @@ class TupleCache:
         return bool(h[k.FREE_COUNT] + h[k.LIMIT] - h[k.TOP] <= 0)
 
     @property
-    def cell_cost(self) -> float:
-        """Bytes that one cached cell takes, with its share of the tables."""
-        return float(self.header[self._kernels.CELL_BYTES]) + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
+    def arrivals_counted(self) -> int:
+        return int(self.header[self._kernels.COUNTED])
 
     def probe(self, codes: Codes, valid: Mask, staging: npt.NDArray[np.uint8] | None = None) -> tuple[Addresses, int]:
         """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits.
@@ -168,8 +152,7 @@ class TupleCache:
         k, h = self._kernels, self.header
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
-        values = np.ascontiguousarray(starts + address_of(packed.buffer))
-        self._admission.admit(h, codes, values, np.ascontiguousarray(lengths), least, longest)
+        self._admission.admit(h, codes, starts + address_of(packed.buffer), lengths, least, longest)
         if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
             k.halve(h)
 
@@ -198,21 +181,19 @@ class TupleCache:
     def discard(self, codes: Codes) -> None:
         self._admission.discard(self.header, codes)
 
-    def limit_bytes(self, size: int) -> None:
-        """Keep `used_bytes` within a size; memory beyond goes back to the system."""
-        k, h = self._kernels, self.header
-        cells = max(_LEAST_CELLS, min(int(h[k.CELLS]), int((size - h[k.CELLS_AT]) // h[k.CELL_BYTES])))
+    def limit_bytes(self, size: int) -> int:
+        """Keep `used_bytes` within a size, or the least that a cache needs; memory beyond goes back to the system."""
+        k, h, cell_bytes = self._kernels, self.header, self.shape["cell_bytes"]
+        size = max(size, self.table_bytes + _LEAST_CELLS * cell_bytes)
+        cells = min(self._fixed[k.CELLS], (size - self.table_bytes) // cell_bytes)
         if cells < h[k.TOP]:
             self._admission.limit_cells(h, cells)
             page = mmap.PAGESIZE
-            start = -(-int(h[k.CELLS_AT] + cells * h[k.CELL_BYTES]) // page) * page
+            start = -(-(self.table_bytes + cells * cell_bytes) // page) * page
             if start < len(self._memory):
                 self._memory.madvise(mmap.MADV_DONTNEED, start, len(self._memory) - start)
         h[k.LIMIT] = cells
-
-    @property
-    def arrivals_counted(self) -> int:
-        return int(self.header[self._kernels.COUNTED])
+        return size
 
     def check(self) -> None:
         """Every entry is found where it should be; live, chained and free cells add up."""
@@ -225,6 +206,11 @@ class TupleCache:
                 f"tuple cache: {live} live entries found, {int(h[k.LIVE])} counted; {free} free cells found, "
                 f"{int(h[k.FREE_COUNT])} counted; {held} held, {int(h[k.TOP])} in use; {lost} not reachable"
             )
+
+
+def _cell_cost(cell_bytes: int) -> float:
+    """Bytes that one cached cell takes, with its share of the tables."""
+    return cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
 
 
 def key_cell_bytes(facts: StoreFacts, layout: RowLayout, *, simple: bool) -> int:

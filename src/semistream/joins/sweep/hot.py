@@ -1,12 +1,9 @@
 """Keys that were hot, kept between runs, so that a join is warm from its first batch.
 
-A file has the codes of cached keys and how often each came. A join with an empty cache reads their rows in pieces and
-offers them to the cache. Codes are hints: a key that the master no longer holds is not found, a missing or damaged file
-means a cold start, and rows are always read from the store. The file is written anew when the cache has grown by a
-quarter since, or every five minutes.
+A file has the codes of cached keys and how often each came. A join with an empty cache reads their rows and offers them
+to the cache. Codes are hints: a key that the master no longer holds is not found, a missing or damaged file means a
+cold start. The file is written anew when the cache has grown by a quarter since, or every five minutes.
 """
-
-from __future__ import annotations
 
 import os
 import time
@@ -46,28 +43,24 @@ class HotKeys:
     def load(self, room: int) -> Iterator[tuple[Codes, Counts, int]]:
         """The keys in pieces whose codes ascend, how often each came, and among how many arrivals.
 
-        None where there is no such file, or ``room`` has no bytes for a piece; what lies beyond it is the cache's.
+        None if no file of these keys can be read, or ``room`` has no bytes for a piece; the rest of it is the cache's.
         """
         size = 2 * _PIECE * _KEY_BYTES
         if size > room or not self._budget.grant(_PART, size):
             return
         try:
-            yield from self._pieces()
+            with suppress(OSError, pa.ArrowException, KeyError, ValueError), pa.OSFile(str(self._path)) as file:
+                reader = pa.ipc.open_file(file)
+                key, arrivals = (reader.schema.metadata[name].decode() for name in (b"key", b"arrivals"))
+                for number in range(reader.num_record_batches if key == self._key else 0):
+                    piece = reader.get_batch(number)
+                    piece.validate(full=True)
+                    codes, first = np.unique(piece.column("code").to_numpy().astype(np.uint64), return_index=True)
+                    counts = piece.column("count").to_numpy().astype(np.uint8)[first]
+                    if len(codes) <= _PIECE:
+                        yield codes, counts, min(max(0, int(arrivals)), _MOST_ARRIVALS)
         finally:
             self._budget.release(_PART)
-
-    def _pieces(self) -> Iterator[tuple[Codes, Counts, int]]:
-        """What the file holds, as far as it can be read and is of these keys."""
-        with suppress(OSError, pa.ArrowException, KeyError, ValueError), pa.OSFile(str(self._path)) as file:
-            reader = pa.ipc.open_file(file)
-            key, arrivals = (reader.schema.metadata[name].decode() for name in (b"key", b"arrivals"))
-            for number in range(reader.num_record_batches if key == self._key else 0):
-                piece = reader.get_batch(number)
-                piece.validate(full=True)
-                codes, first = np.unique(piece.column("code").to_numpy().astype(np.uint64), return_index=True)
-                counts = piece.column("count").to_numpy().astype(np.uint8)[first]
-                if len(codes) <= _PIECE:
-                    yield codes, counts, min(max(0, int(arrivals)), _MOST_ARRIVALS)
 
     def save(self, cache: TupleCache, room: int) -> None:
         """Write down what the cache holds, if it is time to: as many keys as ``room`` has bytes for."""

@@ -11,9 +11,9 @@ Idea
     4. Keys absent from the master are remembered as such in the cache and, when many of the reads find nothing, told
        by a Bloom filter of the master's keys.
 
-Budget: index + read buffer + rows taken from it + output piece; of the rest the cache gets a share and the window the
-    remainder. The share begins where the cost model has it for a Zipf stream, since a large window is swept too seldom
-    to find it by trying, and follows the marginal gain, from the counts of the last sweep (`split.Balance`).
+Budget: index + read buffer + rows taken from it + output piece; the rest is cache and window. Their split begins where
+    the cost model has it for a Zipf stream, since a large window is swept too seldom to find it by trying, and follows
+    the marginal gain, from the counts of the last sweep (`split.Balance`).
 
 The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S bytes and r(k) the cost of reading for
     one miss, the cost of a stream tuple is m·(c + r(k)). A byte of cache saves f/v_R·(c + r), a byte of window
@@ -23,8 +23,6 @@ The inequality. With m the miss ratio, W the window's bytes, k its rows of v_S b
 
 New: no published semi-stream join counts every arrival for admission, nor moves between point reads and a scan.
 """
-
-from __future__ import annotations
 
 import itertools
 import math
@@ -44,10 +42,9 @@ from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import pieces
 from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
-from semistream.joins.sweep.division import Division
 from semistream.joins.sweep.hot import HotKeys
 from semistream.joins.sweep.lane import AbsentKeys, Arrived, Lane
-from semistream.joins.sweep.split import Balance, predict_sweep
+from semistream.joins.sweep.split import Balance, Division, predict_sweep
 from semistream.joins.threads import Ahead, piece_rows, side_by_side
 from semistream.joins.window import SHARES, Window, shares_of
 from semistream.lookup.bind import LookupPlan
@@ -118,7 +115,6 @@ class SweepJoin(Join):
         offering = threading.Lock()
         self.lanes = [Lane(self, offering) for _ in range(parts.lanes)]
         self.output = self.lanes[0].output
-        self.unmatched_sample = self.output.unmatched_sample
         for lane in self.lanes:
             lane.output.unmatched_sample = self.unmatched_sample
         self._ahead: Ahead[Arrived] = Ahead()

@@ -1,10 +1,8 @@
 """What one thread of a `sweep` works with: a reader, a place for rows, an output; many of them share the cache.
 
-A lane does two things. Rows that arrive are looked up in the cache, which nobody changes meanwhile. Rows that waited
-are met by the pages of their keys; what was read is offered to the cache, by one lane at a time.
+Rows that arrive are looked up in the cache, which nobody changes meanwhile. Rows that waited are met by the pages of
+their keys; what was read is offered to the cache, by one lane at a time.
 """
-
-from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
@@ -89,7 +87,7 @@ class Arrived:
 
 
 class Lane:
-    def __init__(self, join: SweepJoin, offering: threading.Lock) -> None:
+    def __init__(self, join: "SweepJoin", offering: threading.Lock) -> None:
         """``offering`` is held by the lane that changes the cache."""
         facts, plan, parts = join.facts, join.plan, join.parts
         self._plan, self._cache, self._absent, self._offering = plan, join.cache, join.absent, offering
@@ -211,8 +209,7 @@ class Lane:
     def warm_up(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
         """Read the rows of these keys, and offer them to the cache as if each had come so often."""
         cache = self._cache
-        if cache is None:
-            return
+        assert cache is not None
         with self._offering, cache.writing() as usable:
             if usable:
                 cache.expect(codes, counts, arrivals)
@@ -226,8 +223,8 @@ class Lane:
         groups, first, last = grouped
         if self._cache is None or len(groups) == 0:
             return
-        if not whole[groups].all():
-            keep = whole[groups]
+        keep = whole[groups]
+        if not keep.all():
             first, last, groups = first[keep], last[keep], groups[keep]
         with self._offering, self._cache.writing() as usable:
             if usable:

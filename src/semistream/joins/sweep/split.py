@@ -1,10 +1,8 @@
-"""The line between cache and window of `sweep`: where the cost model draws it, and how it follows the sweeps of a run.
+"""How `sweep` divides its budget: the line between cache and window, where the cost model draws it, how a run moves it.
 
 A byte more of cache saves misses, a byte more of window lets the others share pages; the split goes to where both save
 as much.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
@@ -17,13 +15,17 @@ from semistream.joins.costs import Master, Popularity, Swept, gap_pages, swept
 from semistream.joins.output import MOST_ROWS
 from semistream.joins.sizes import output_row_bytes, projected, row_charge, waiting_bytes
 from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
-from semistream.joins.sweep.division import Division
 from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
 if TYPE_CHECKING:
     from semistream.joins.sweep.join import SweepJoin, SweepSettings
 
+_BUFFER = 1 << 20  # a few of the longest requests; more only takes memory from the cache
+_DIRECT_BUFFER = 4 << 20  # past the page cache, reads in flight need places
+_OUTPUT = 3 << 20
+_OUTPUT_PART = 12  # of a small budget: every piece of the stream has a cost of its own, so pieces must not be tiny
+_LANE_ROWS = 1024  # of a piece: with fewer, another thread costs more than it does
 MISS_SECONDS = 0.45e-6  # what a miss costs beside the read: waiting, sorting, searching the page
 _LEAST_CACHE, _LEAST_WINDOW = 1 / 16, 1 / 32  # of what both share
 # What a cache costs a row of the stream: admitting rows, cutting pieces into hits and misses (1 M rows out of the page
@@ -39,6 +41,45 @@ _HARDLY = 0.9  # of the window: filled less, it is worth a word
 _GATHER_SECONDS = 0.17e-6  # a row of the stream until it has left or waits (5.8 M rows/s, R of 100 M rows, skew 1)
 _NEAR_BYTES = 4 << 20  # of the cells that are asked for most: they stay in the processor's own caches
 _ROUND = 0.5  # of what a piece of the stream costs: planning the reads of some keys, and ending a sweep (0.4 seen)
+
+
+@dataclass(frozen=True)
+class Division:
+    """The budget in parts, in bytes."""
+
+    index: int
+    buffer: int  # of a lane: pages read, and the rows taken from them, half each
+    plan: int  # of a lane's reads
+    output: int  # of a piece
+    cache: int
+    window: int
+    lanes: int = 1  # threads that have a reader each
+    pieces: int = 1  # of output that are there at once: one that leaves while each lane makes another
+
+    @staticmethod
+    def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1, lanes: int = 0) -> "Division":
+        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache.
+
+        A plan for several threads gets as many ``lanes`` as there is room for, at most so many if a number is given.
+        """
+        lanes = lanes or (plan.threads if tasks == 1 else 1)
+        page = facts.largest_page
+        row = output_row_bytes(facts, plan)
+        waiting = row_charge(plan.stream)
+        index, pieces = facts.index_bytes * tasks, 1 if lanes == 1 else lanes + 1
+        spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
+        # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
+        part = 2 * spare // (tasks * (lanes + 1))
+        most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
+        buffer = page + most // page * page
+        reads = PLAN_BYTES + most
+        output = row + min(_OUTPUT, part // _OUTPUT_PART)
+        rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
+        if lanes > 1 and (output < _LANE_ROWS * row or rest < waiting):
+            return Division.of(facts, plan, total, share, tasks, lanes - 1)
+        cache = int(max(0, rest - tasks * waiting) * share)
+        window = (rest - cache) // tasks
+        return Division(index, 2 * buffer, reads, output, cache, window, lanes, pieces)
 
 
 def elasticity(density: float, read_seconds: float, facts: StoreFacts, longest_request: int) -> float:
@@ -61,8 +102,7 @@ def elasticity(density: float, read_seconds: float, facts: StoreFacts, longest_r
 
 def request_pages(facts: StoreFacts, buffer: int) -> int:
     """Pages of the longest request of a sweep: one half of the reader's buffer loads, the other is used."""
-    half = max(1, buffer // 4 // facts.page_bytes)
-    return min(Master.of(facts, buffer // 2).request_pages, half)
+    return min(Master.of(facts, buffer // 2).request_pages, max(1, buffer // 4 // facts.page_bytes))
 
 
 def cache_share(miss_ratio: float, elastic: float, cached: float, keys: float) -> float:
@@ -168,7 +208,7 @@ class Split:
         return (1 - then.hits) * (MISS_SECONDS + then.read_seconds) + (_KEEP_SECONDS if then.cached else 0.0)
 
 
-def predict_sweep(scenario: Scenario, settings: SweepSettings) -> Prediction:
+def predict_sweep(scenario: Scenario, settings: "SweepSettings") -> Prediction:
     """Zipf hits of the cache and the reads of a window, full or at its deadline, where their split comes to rest."""
     facts, plan, profile = scenario.facts, scenario.plan, scenario.profile
     parts = Division.of(facts, plan, scenario.memory_bytes, settings.cache_share)
@@ -204,7 +244,7 @@ def predict_sweep(scenario: Scenario, settings: SweepSettings) -> Prediction:
 class Balance:
     """How many of the bytes that cache and window of a running join have together are the cache's."""
 
-    def __init__(self, join: SweepJoin, cache: TupleCache | None, room: int) -> None:
+    def __init__(self, join: "SweepJoin", cache: TupleCache | None, room: int) -> None:
         """``cache`` is the join's own, if it has one: what several share is divided once and for all."""
         facts, plan, parts = join.facts, join.plan, join.parts
         self._facts, self._cache, self._room, self._most = facts, cache, room, parts.cache
@@ -252,5 +292,4 @@ class Balance:
 
     def _set(self, limit: int) -> None:
         assert self._cache is not None
-        self.limit = min(max(limit, self._cache.least_bytes), self._most)
-        self._cache.limit_bytes(self.limit)
+        self.limit = self._cache.limit_bytes(min(limit, self._most))
