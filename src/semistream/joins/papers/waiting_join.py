@@ -121,7 +121,7 @@ class Incoming:
         if self._plan.condition is None:
             return self._plan.codec.encode(columns)
         self._number += piece.num_rows
-        codes = np.arange(self._number - piece.num_rows, self._number).astype(np.uint64)
+        codes = np.arange(self._number - piece.num_rows, self._number, dtype=np.uint64)
         return codes, columns[0].is_valid().to_numpy(zero_copy_only=False)
 
     def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
