@@ -41,10 +41,9 @@ class JoinSettings:
 class Join(ABC):
     """An algorithm: built from a store, a plan and a budget; joins batches; counts; checks itself.
 
-    What it keeps between two calls of `join` (a cache, say) stays in the object.
-
-    It never depends on input to make progress: a batch without rows says that nothing came for a while, and a join that
-    lets rows wait gives them out then (`sweep`: when their deadline has passed).
+    What it keeps between two calls of `join` (a cache, say) stays in the object. It never depends on input to make
+    progress: a batch without rows says that nothing came for a while, and a join that lets rows wait gives them out
+    then (`sweep`: when their deadline has passed).
     """
 
     name: ClassVar[str]

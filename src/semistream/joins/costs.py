@@ -1,8 +1,7 @@
 """What the cost models of the joins share: how often keys come, and how many stream tuples a read of R serves.
 
-A model counts; what a count costs in seconds is measured on a machine (see `semistream.planner.rates`). The keys of a
-Zipf stream are kept in classes of about equal popularity, the most popular first, so that a hundred million of them
-take a few thousand numbers.
+What a count costs in seconds is measured on a machine (`semistream.planner.rates`). The keys of a Zipf stream are kept
+in classes of about equal popularity, the most popular first: a hundred million of them take a few thousand numbers.
 
 >>> popularity = Popularity(1_000_000, 1.0)
 >>> round(popularity.head(10_000), 2)

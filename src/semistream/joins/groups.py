@@ -50,10 +50,7 @@ class Waiting:
     def pair(
         self, index: Indices, rows: Addresses, output: Output, grouped: tuple[Indices, Indices, Indices] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Join rows[i] to every stream row of codes[index[i]]; ``index`` ascends. Output comes in bounded pieces.
-
-        ``grouped`` is `groups_of` the index, if it is known.
-        """
+        """Join rows[i] to every stream row of codes[index[i]]; ``grouped`` is `groups_of` the index, which ascends."""
         if len(index) == 0:
             return
         groups, first, last = groups_of(index) if grouped is None else grouped
@@ -82,13 +79,14 @@ class Groups:
         return Groups(*groups_of(codes), rows, packed)
 
     @staticmethod
-    def of_pieces(codes: Sequence[Codes], packed: Sequence[PackedRows]) -> Groups:
+    def of_pieces(pieces: Sequence[tuple[Codes, PackedRows]]) -> Groups:
         """Pieces of rows that were copied, in any order of their codes."""
-        if not packed:
+        if not pieces:
             return Groups.of(np.empty(0, np.uint64), np.empty(0, np.int64))
-        whole = np.concatenate(codes)
-        order = np.argsort(whole, kind="stable")
-        return Groups.of(whole[order], np.concatenate([piece.addresses for piece in packed])[order], packed)
+        codes = np.concatenate([some for some, _ in pieces])
+        order = np.argsort(codes, kind="stable")
+        rows = np.concatenate([packed.addresses for _, packed in pieces])
+        return Groups.of(codes[order], rows[order], [packed for _, packed in pieces])
 
     def __getitem__(self, some: Indices | Mask) -> Groups:
         return Groups(self.codes[some], self.first[some], self.last[some], self.rows, self.packed)

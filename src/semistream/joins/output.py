@@ -54,8 +54,10 @@ class Output:
         taken = stream.columns if left is None else stream.take(pa.array(left)).columns
         added = [self._decode(codes, rows) if at < 0 else self.layout.unpack(rows, at) for at in self._at]
         absent = rows == 0 if self.plan.defaults or self.plan.status is not None else None
-        if absent is not None and self.plan.defaults and absent.any():
-            added = [self._filled(name, column, absent) for name, column in zip(self.plan.names, added, strict=True)]
+        if absent is not None and absent.any():
+            for name, value in self.plan.defaults.items():
+                at = self.plan.names.index(name)
+                added[at] = pa.compute.if_else(pa.array(absent), pa.scalar(value, added[at].type), added[at])
         if absent is not None and self.plan.status is not None:
             added.append(status_column(~absent))
         self.stats.rows_out += len(rows)
@@ -128,12 +130,6 @@ class Output:
         if self.plan.status is not None:
             added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
         return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=self.plan.output)
-
-    def _filled(self, name: str, column: pa.Array, absent: Mask) -> pa.Array:
-        value = self.plan.defaults.get(name)
-        if value is None:
-            return column
-        return pa.compute.if_else(pa.array(absent), pa.scalar(value, column.type), column)
 
     def _default(self, name: str, count: int) -> pa.Array:
         kind = self.plan.output.field(name).type

@@ -1,8 +1,7 @@
 """What rows take in memory, guessed from types and a store's means: waiting, in the output, in a cache's cells.
 
-A waiting row is charged for its bytes, its code, and the larger of what meeting and putting together take: at a sweep
-the batches are put together column by column, which takes the widest column once more; then they are met share by share
-(`semistream.joins.window.Share`), which takes less.
+A waiting row is charged for its bytes, its code, and the larger of what putting together takes at a sweep (the widest
+column once more, as it goes column by column) and what meeting takes (share by share, see `semistream.joins.window`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Idea: all needed columns as one Arrow table in code order; a batch is looked up by binary search.
 Budget: the table, and nothing else; a master that does not fit is refused with the bytes it would need.
-It shares no cache, window or page code with the other joins beyond reading the store once, which is why they are
-compared with it.
+It shares no cache, window or page code with the other joins, which is why they are compared with it.
 """
 
 from __future__ import annotations
@@ -63,21 +62,17 @@ class WholeJoin(Join):
         self.stats.peak_bytes = self.budget.peak
 
     def _load(self) -> pa.Table:
-        columns = [*self.plan.columns, *(n for n in self.plan.needed if n not in self.plan.columns)]
-        reader = self.store.reader()
-        codes, batches = [], []
-        for chunk, rows in reader.rows():
-            codes.append(chunk)
-            batches.append(to_batch(self.store, chunk, rows, columns))
-        schema = pa.schema([self.store.schema.field(name) for name in columns])
-        joined = np.concatenate(codes) if codes else np.empty(0, np.uint64)
-        if columns:
-            table = pa.Table.from_batches(batches, schema).append_column(_CODE, pa.array(joined))
-        else:
-            table = pa.table({_CODE: joined})
+        columns = list(dict.fromkeys([*self.plan.columns, *self.plan.needed]))
+        schema = pa.schema([*(self.store.schema.field(name) for name in columns), pa.field(_CODE, pa.uint64())])
+        reader, batches = self.store.reader(), []
+        for codes, rows in reader.rows():
+            stored = to_batch(self.store, codes, rows, columns)
+            batches.append(pa.record_batch([*stored.columns, pa.array(codes)], schema=schema))
         self.stats.count_reads(reader.counters)
-        if (joined[1:] < joined[:-1]).any():  # several levels, each in order
-            table = table.take(pa.array(np.argsort(joined, kind="stable")))
+        table = pa.Table.from_batches(batches, schema)
+        ordered = table.column(_CODE).to_numpy()
+        if (ordered[1:] < ordered[:-1]).any():  # several levels, each in order
+            table = table.take(pa.array(np.argsort(ordered, kind="stable")))
         return table.combine_chunks()
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,16 +81,13 @@ class WholeJoin(Join):
             cut = iter(list(pieces(batch, most, self.plan.stream)))
             if self.plan.threads == 1 or most >= batch.num_rows:
                 yield from self._join_pieces(cut, self.stats)
-            else:
-                yield from self._in_threads(cut)
-
-    def _in_threads(self, cut: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts = [Stats() for _ in range(self.plan.threads)]
-        try:
-            yield from side_by_side([self._join_pieces(cut, stats) for stats in counts])
-        finally:
-            for stats in counts:
-                stats.move_to(self.stats)
+                continue
+            counts = [Stats() for _ in range(self.plan.threads)]
+            try:
+                yield from side_by_side([self._join_pieces(cut, stats) for stats in counts])
+            finally:
+                for stats in counts:
+                    stats.move_to(self.stats)
 
     def _join_pieces(self, cut: Iterator[pa.RecordBatch], stats: Stats) -> Iterator[pa.RecordBatch]:
         output = Output(self.plan, self.facts.layout, stats)

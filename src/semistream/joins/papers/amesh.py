@@ -4,8 +4,8 @@ Idea: a packet remembers where the scan stood when it came. After every page the
 to the page before that; then the packet has met all of R, whatever w and b were. So a tuner can follow the arrivals.
 Budget: as MESHJOIN; the live packets together never take more slots than there are, whatever the schedule asks for.
 Invariants: every packet meets each page exactly once under any schedule of (w, b).
-Departures: the printed listing forgets to read the w tuples and does not guard an empty queue. Theorem 3.2's
-condition concerns the stream buffer, not correctness. A page is a run of pages that ends between two keys.
+Departures: those of docs/joins.md. Theorem 3.2's condition concerns the stream buffer, not correctness. A page is a run
+of pages that ends between two keys.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 Idea: a block of the stream waits; those of its keys that are in the cache need no disk, all the others are asked for in
 one batch, each key once, in the order of the disk. What was read goes to the cache, over what was not used for longest.
 Budget: index, disk buffer, output; of the rest a fifth for the block with the rows it asks for, else for the cache.
-Cost: c_H per tuple; for every distinct key that is missing, its share of a page.
 Invariants: tuples leave in the order in which they came; a block's tuples all leave before the next one is taken.
-Departures: hits and misses are not worked on by two threads, which would only wait for each other here. A block whose
-matches do not fit its memory is halved until they do; a single tuple with more matches than that streams them.
+Departures: one thread, since two would only wait for each other here. A block whose matches do not fit its memory is
+halved until they do; a single tuple with more matches than that streams them.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class DerakhshanJoin(Join):
         self.output = Output(plan, self.projection.target, self.stats, self.block_rows)
         self._unprojected = self.output.of_layout(facts.layout)
         self.unmatched_sample = self.output.unmatched_sample
-        self.cache = MasterCache(facts, plan, cached, self.output)
+        self.cache = MasterCache(facts, cached, self.output)
 
     @staticmethod
     def _waiting_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
@@ -98,20 +97,19 @@ class DerakhshanJoin(Join):
         self.stats.hits += int((entries >= 0).sum())
         self.stats.count_reads(self.reader.counters)
         first, last, rows = self._candidates(codes, entries, missing, fetched)
-        yield from emit(self.output, stream, codes, first, last, rows, sure=self.output.sure)
+        yield from emit(self.output, stream, codes, first, last, rows)
         self.cache.touch(entries[entries >= 0])
         self._remember(fetched)
 
     def _fetch(self, codes: Codes) -> Groups | None:
         """All rows of these ascending codes, projected; None if they do not fit."""
-        found, kept, size = [], [], 0
+        fetched, size = [], 0
         for index, loaded in self.reader.match(codes):
             size += int(self.projection.lengths(loaded).sum()) if len(loaded) else 0
             if size > self._fetch_bytes:
                 return None
-            found.append(codes[index])
-            kept.append(self.projection.apply(loaded))
-        return Groups.of_pieces(found, kept)
+            fetched.append((codes[index], self.projection.apply(loaded)))
+        return Groups.of_pieces(fetched)
 
     def _candidates(
         self, codes: Codes, entries: Entries, missing: Indices, fetched: Groups

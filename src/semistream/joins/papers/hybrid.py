@@ -1,9 +1,8 @@
 """HYBRIDJOIN (Naeem, Dobbie, Weber 2011), as SSCJ's and MOIJ's papers describe it.
 
 Idea: stream tuples wait in a multimap H_S, their keys in a queue. The oldest key decides which partition of R is read
-next, by the index; every tuple that waits for a key of that partition leaves with it. So a read serves many tuples,
-no tuple waits for a whole scan, and pages that nobody asks for are not read. When nothing comes, it goes on although
-there is room (SSCJ, section 5.1: the disk phase begins when the stream buffer is empty), until nobody waits.
+next, by the index; every tuple that waits for a key of that partition leaves with it. When nothing comes, it goes on
+although there is room (SSCJ, section 5.1: the disk phase begins when the stream buffer is empty), until nobody waits.
 Budget: index, disk buffer d, a piece of output; all the rest are slots of H_S with their queue nodes.
 Cost: c_loop = c_IO(d) + d·c_H + w(c_O + c_E + c_S + c_A), μ = w/c_loop; on a uniform stream w ≈ 2·h_S/n.
 Invariants: free slots + |H_S| = h_S; one queue node a key; a tuple leaves within n iterations.
@@ -47,11 +46,9 @@ class HybridJoin(WaitingJoin):
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         """Load the partition of the oldest key; all that wait for one of its keys leave."""
         self.iteration += 1
-        oldest = self.table.oldest()
-        assert oldest is not None
-        leaving = [self.table.lookup(np.array([oldest], np.uint64))]  # matched or not: no other partition has this key
-        number = self.partitions.of(oldest)
-        if number is not None:
+        leaving = [self.table.oldest_keys(1)]  # matched or not: no other partition has this key
+        number = int(self.partitions.of(self.table.codes_of(leaving[0]))[0])
+        if number < len(self.partitions):
             self.stats.sweeps += 1
             whole = self.partitions.in_one_piece(number)
             for codes, rows in self.partitions.load(number):

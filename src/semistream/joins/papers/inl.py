@@ -3,8 +3,7 @@
 Idea: each tuple, in order of arrival, reads the page of its key by itself; nothing is shared between tuples.
 Budget: the index, a buffer of pages (each tuple reads into a place of its own) with the rows taken from them, and the
 output of one piece of the stream.
-Departures: the key is located by the store's sparse index in memory, so a lookup is exactly one read of the page (or
-pages) that hold the key; the papers' B+-tree would add its inner nodes.
+Departures: the index is sparse and in memory, so a lookup is one read; the papers' B+-tree would add its inner nodes.
 """
 
 from __future__ import annotations

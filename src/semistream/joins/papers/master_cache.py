@@ -31,10 +31,10 @@ def row_cost(facts: StoreFacts, plan: LookupPlan) -> int:
 class MasterCache(Multimap):
     """At most ``rows`` rows of R, by key."""
 
-    def __init__(self, facts: StoreFacts, plan: LookupPlan, rows: int, output: Output) -> None:
+    def __init__(self, facts: StoreFacts, rows: int, output: Output) -> None:
         """``output`` is that of the join; the rows that will be put have its layout."""
         super().__init__(rows)
-        self.projection = Projection(output.layout, plan.needed)
+        self.projection = Projection(output.layout, output.plan.needed)
         self.cell = cell_bytes(facts, self.projection.target)
         self.hits = np.zeros(rows, np.int64)
         self.since = np.zeros(rows, np.int64)

@@ -1,10 +1,8 @@
 """Where waiting stream tuples meet rows of R: output for every ``how``, in bounded pieces, many-to-many.
 
-`Meeting` joins the rows of a piece of R with the tuples that wait for them, and closes the account of tuples that will
-meet nothing more. In stream order tuples leave one after the other, each with all its matches. `emit` does that for
-tuples whose matches are at hand. `OrderedMeeting` does it for a scan, where matches come whenever their chunk comes by:
-the first one is kept in a cell of the tuple's slot until the tuple leaves. A tuple with more matches, or with one that
-is longer than a cell, asks the store for them when it leaves; so memory has a bound however many there are.
+In stream order tuples leave one after the other, each with all its matches. `emit` does that for tuples whose matches
+are at hand. `OrderedMeeting` does it for a scan: the first match that comes by is kept in a cell of the tuple's slot
+until the tuple leaves; for more matches, or a longer one, the tuple asks the store then, so that memory has a bound.
 """
 
 from __future__ import annotations
@@ -114,15 +112,16 @@ class Meeting:
 
 
 def emit(
-    output: Output, stream: pa.RecordBatch, codes: Codes, first: Indices, last: Indices, rows: Addresses, *, sure: bool
+    output: Output, stream: pa.RecordBatch, codes: Codes, first: Indices, last: Indices, rows: Addresses
 ) -> Iterator[pa.RecordBatch]:
-    """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``; ``sure`` that they match."""
+    """Tuple i beside its candidates rows[first[i]:last[i]], in order, for every ``how``."""
     matched = last > first
-    for start, end in portions(np.maximum(last - first, 1), output.most_rows) if output.wants_rows or not sure else ():
+    asked = output.wants_rows or not output.sure
+    for start, end in portions(np.maximum(last - first, 1), output.most_rows) if asked else ():
         tuples, left, right = np.arange(start, end), _NOTHING, _NOTHING
         found = np.zeros(end - start, np.bool_)
         for left, right in product_of_groups(tuples, tuples + 1, first[tuples], last[tuples], output.most_rows):
-            if not sure:
+            if not output.sure:
                 same = output.matching(stream, left, rows[right], found[left - start])
                 left, right = left[same], right[same]
             found[left - start] = True
@@ -130,21 +129,16 @@ def emit(
                 yield output.pairs(stream, left, codes[left], rows[right])
         matched[start:end] = found
         if output.wants_rows and (end > start + 1 or not found[0]):
-            left, paired = _with_unmatched(output, tuples[~found], left, rows[right])
+            paired, unmatched = rows[right], tuples[~found]
+            if output.plan.how == "left" and len(unmatched):  # their places are between the others
+                everyone = np.concatenate([left, unmatched])
+                order = np.argsort(everyone, kind="stable")
+                left, paired = everyone[order], np.concatenate([paired, np.zeros(len(unmatched), np.int64)])[order]
             if len(left):
                 yield output.pairs(stream, left, codes[left], paired)
     output.count(stream, matched)
     if not output.wants_rows:
         yield from output.rest(stream, matched)
-
-
-def _with_unmatched(output: Output, unmatched: Indices, left: Indices, rows: Addresses) -> tuple[Indices, Addresses]:
-    """Put tuples without a match between the others, where ``how`` wants them."""
-    if output.plan.how != "left" or len(unmatched) == 0:
-        return left, rows
-    everyone = np.concatenate([left, unmatched])
-    order = np.argsort(everyone, kind="stable")
-    return everyone[order], np.concatenate([rows, np.zeros(len(unmatched), np.int64)])[order]
 
 
 def emit_one(output: Output, stream: pa.RecordBatch, codes: Codes, reader: Reader) -> Iterator[pa.RecordBatch]:
@@ -167,6 +161,7 @@ class OrderedMeeting(Meeting):
         self._held = np.zeros(table.capacity, np.bool_)
         self._many = np.zeros(table.capacity, np.bool_)
         self._from_cells = output.of_layout(self._projection.target)
+        self._from_cells.sure = True  # what is kept there has matched
 
     def paired(self, slots: Slots, codes: Codes, rows: Addresses) -> Iterator[pa.RecordBatch]:
         del codes
@@ -192,13 +187,14 @@ class OrderedMeeting(Meeting):
         self._count_waits(slots, iteration)
         for start in range(0, len(slots), self.output.most_rows):
             some = slots[start : start + self.output.most_rows]
-            stream, codes, cells = self.table.take(some), self.table.codes_of(some), self._addresses(some)
+            stream, cells = self.table.take(some), self._addresses(some)
+            codes = self.table.codes_of(self.table.entries_of(some))
             done = 0
             for one in [*np.flatnonzero(self._many[some]).tolist(), len(some)]:
                 if one > done:
                     run, first = stream.slice(done, one - done), np.arange(done, one)
                     last = first + self._held[some[first]]
-                    yield from emit(self._from_cells, run, codes[done:one], first, last, cells, sure=True)
+                    yield from emit(self._from_cells, run, codes[done:one], first, last, cells)
                 if one < len(some):
                     yield from emit_one(self.output, stream.slice(one, 1), codes[one : one + 1], self._reader)
                 done = one + 1

@@ -1,10 +1,9 @@
 """MESHJOIN (Polyzotis, Skiadopoulos, Vassiliadis, Simitsis, Frantzell 2008): the first semi-stream join.
 
 Idea: R is scanned cyclically, b pages a step; w stream tuples enter with every step, as a packet, and stay until the
-scan has come round. So one sequential read is shared by all tuples in memory, and no index is asked. A packet remembers
-where the scan stood when it came; right after the chunk that completes its round it expires, by its slots and never by
-key, so that newer tuples of the same key stay. At the end of the stream, and when nothing comes, steps without a packet
-let all that wait meet the rest.
+scan has come round. So one sequential read is shared by all tuples in memory. A packet expires right after the chunk
+that completes its round, by its slots and never by key, so that newer tuples of the same key stay. At the end of the
+stream, and when nothing comes, steps without a packet let all that wait meet the rest.
 Budget: index (in memory anyway), buffer of b pages, output; the rest are k·w slots of H with their places in the queue.
 Cost: c_loop = c_IO(b) + w(c_E + c_S + c_A) + b(v_P/v_R)(c_H + σ·c_O), μ = w/c_loop; the stream's skew is of no matter.
 Invariants: a packet is probed by exactly k consecutive chunks, together R once; |H| ≤ k·w; all leaves within k steps.
@@ -29,8 +28,6 @@ from semistream.joins.papers.waiting_join import Incoming, Shares, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses
 from semistream.stores.fetching import to_batch
-
-_NO_ENTRIES: Entries = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -95,10 +92,7 @@ class MeshJoin(WaitingJoin):
         self._packet.append(slots)
 
     def _scan(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Join the next chunks with all that wait; nobody waiting, nothing is read.
-
-        Chunks up to the next expiry are read together where they can be, which gives the same pairs.
-        """
+        """Join the next chunks, by one read up to an expiry, with all that wait; if nobody waits, nothing is read."""
         while count > 0 and self.packets:
             first, due = self.at, self.packets[0][1] + self.chunks - self.chunks_done
             run = min(count, due, self.chunks - first)
@@ -131,7 +125,7 @@ class MeshJoin(WaitingJoin):
             stream = self.table.take(slots).column(condition.stream)
             for left, right in condition.pairs(stream, columns, most):
                 yield from self.meeting.paired(slots[left], codes[right], rows[right])
-        return _NO_ENTRIES
+        return np.empty(0, np.int64)
 
     def _load(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of the chunks [first, last), by one read."""

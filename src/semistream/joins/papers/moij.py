@@ -6,12 +6,10 @@ from H_S, and given back when it leaves.
 Budget: index, disk buffer, output; all the rest are h_S slots, which waiting tuples and cached keys share.
 Invariants: available + |H_S| + ⌈Σ charge/v_S⌉ = h_S after every iteration; available ≥ 0; keys(H_R) ∩ keys(H_S) = ∅;
 H_R stays near empty on a uniform stream.
-Departures, with the paper's own kept as settings: ``eviction="corrected"`` estimates how many tuples of j would wait
-now, hits·span/window, where the printed rule compares the hits of one iteration with arrivals over the whole queue
-and throws out every key it has just admitted (a test shows it); ``inequality="corrected"`` asks n·v_S > 2·m·v_R,
-since a tuple waits for half the span on average. The disk phase goes over distinct keys, not over tuples, or
-many-to-many results would be lost. A key is charged in real bytes: whole slots, as printed, double its price when v_R
-is a little more than v_S. H_R may take at most a quarter of the memory; what it took stays with the process.
+Departures: both rules are corrected (docs/joins.md says why), the paper's own are kept as settings. The disk phase goes
+over distinct keys, not over tuples, or many-to-many results would be lost. A key is charged in real bytes: whole slots,
+as printed, double its price when v_R is a little more than v_S. H_R may take at most a quarter of the memory; what it
+took stays with the process.
 """
 
 from __future__ import annotations
@@ -61,16 +59,14 @@ class MemoryOptimisedIndexJoin(CacheJoin):
     def _set_up(self) -> None:
         super()._set_up()
         self.factor = self.settings.factor
-        self.charged = 0  # bytes
         self.evictions = 0
-        self._charge = np.zeros(self.cache.capacity, np.int64)
         self._starts: deque[tuple[int, int]] = deque([(0, 0)])  # (iteration, arrivals before it)
         self._hand = 0
 
     @property
     def room(self) -> int:
         """Slots that are neither taken by a waiting tuple nor charged for a cached key."""
-        return self.table.free - -(-self.charged // self.shares.slot)
+        return self.table.free - -(-self.cache.rows * self.shares.row_cost // self.shares.slot)
 
     def _brought(self, entries: Entries, groups: Groups) -> None:
         if self.settings.eviction == "corrected":
@@ -78,9 +74,7 @@ class MemoryOptimisedIndexJoin(CacheJoin):
         waiting = self.table.counts(entries)
         chosen = np.flatnonzero(self._saves(waiting, groups.sizes) & self.cache.is_new(groups))
         chosen = chosen[np.argsort(-waiting[chosen], kind="stable")]
-        added = self.cache.put(groups[chosen], self.stats.rows_in)
-        self._charge[self.cache.lookup(added.codes)] = added.sizes * self.shares.row_cost
-        self.charged += int(added.sizes.sum()) * self.shares.row_cost
+        self.cache.put(groups[chosen], self.stats.rows_in)
         if self.iteration % _EVERY == 0:
             self._evict()
 
@@ -98,8 +92,6 @@ class MemoryOptimisedIndexJoin(CacheJoin):
             self.cache.since[live] = now
         self.cache.hits[live] = 0
         poor = live[~self._saves(frequency, self.cache.counts(live))]
-        self.charged -= int(self._charge[poor].sum())
-        self._charge[poor] = 0
         self.cache.remove(poor)
         self.evictions += len(poor)
 
@@ -112,25 +104,23 @@ class MemoryOptimisedIndexJoin(CacheJoin):
 
     def _span(self) -> int:
         """Arrivals since the oldest waiting key came."""
-        oldest = self.table.oldest()
-        if oldest is None:
+        oldest = self.table.oldest_keys(1)
+        if len(oldest) == 0:
             return 1
-        entry = self.table.lookup(np.array([oldest], np.uint64))
-        born = int(self.table.born[self.table.slots_of(entry)[:1]][0])
+        born = int(self.table.born[self.table.slots_of(oldest)[0]])
         while len(self._starts) > 1 and self._starts[1][0] <= born:
             self._starts.popleft()
         return max(1, self.stats.rows_in - self._starts[0][1])
 
     def check(self) -> None:
         super().check()
-        charged, cached, room = self.charged, int(self._charge.sum()), self.room
-        said = f"{charged} bytes charged, {cached} for cached keys; {room} slots free"
-        self._ensure(holds=cached == charged and room >= 0, said=said)
+        charged, room = self.cache.rows * self.shares.row_cost, self.room
+        self._ensure(holds=room >= 0, said=f"{charged} bytes charged for cached keys; {room} slots free")
 
     @classmethod
     def cached_rows(cls, shares: Shares) -> int:
         """Rows that H_R may hold at most."""
-        return int(shares.free * _MOST_CACHED) // (shares.row_cost + _TABLE_BYTES) if shares.spare > 0 else 0
+        return int(shares.free * _MOST_CACHED) // (shares.row_cost + _TABLE_BYTES)
 
     @classmethod
     def reserves(cls, shares: Shares) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Optimised X-HYBRIDJOIN (Naeem, Dobbie, Weber 2012): the pinned part as a hash table that the stream probes first.
 
-Idea: as X-HYBRIDJOIN, but the pinned tuples of R are a table H_R that every stream tuple probes before it would wait;
-a hit never takes a slot. So it is a join with a static cache: the first tuples of R, which is stored by frequency.
+Idea: as X-HYBRIDJOIN, but the pinned tuples of R are a table H_R that every stream tuple probes before it would wait.
+So it is a join with a static cache: the first tuples of R, which is stored by frequency.
 Budget: index, disk buffer, output; of the rest half for H_R, half for H_S.
 Invariants: HYBRIDJOIN's; no waiting key is pinned.
 Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled when the first batch comes.

@@ -1,8 +1,8 @@
 """The partition-based join (Chakraborty, Singh 2009), reconstructed from its abstract: tuples wait by partition of R.
 
 Idea: hot partitions of R, or blocks, stay in memory and answer their tuples at once. All others wait by partition; when
-memory is full, or a partition has gathered enough tuples, it is read once for all of them. Counts of who asks for a
-block are halved now and then, so that a hotspot that moved on is forgotten. SSIJ stands on the same blocks.
+memory is full, or a partition has gathered enough tuples, it is read once for all of them. Counts of arrivals by block
+are halved now and then, so that a hotspot that moved on is forgotten. SSIJ stands on the same blocks.
 Budget: index, disk buffer, output; of the rest two fifths for partitions in memory, the others for waiting tuples.
 Invariants: all tuples of a partition leave with its read; nobody waits for a partition that is in memory.
 Departures: the threshold is four times the mean share of a partition. Waiting is unbounded, as in the original, its
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from semistream.joins.costs import Floats
 from semistream.joins.groups import Groups
-from semistream.joins.output import Indices
 from semistream.joins.papers.hybrid import HybridJoin
 from semistream.joins.papers.meeting import emit
 from semistream.joins.papers.stream_table import Slots
@@ -31,7 +30,7 @@ from semistream.stores.fetching import copy_rows
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
 _HALVE_EVERY = 20  # arrivals a block
 _COUNT_BYTES = 20  # of a block, for the numbers of those that ask for it and wait for it
-_NOTHING = Groups.of(np.empty(0, np.uint64), np.empty(0, np.int64))
+_NOTHING = Groups.of_pieces([])
 
 
 class BlockJoin(HybridJoin):
@@ -49,19 +48,9 @@ class BlockJoin(HybridJoin):
         self.waiting = np.zeros(len(self.partitions) + 1, np.int64)
         self._block_of = np.full(self.table.capacity, -1, np.int32)
 
-    def _blocks_of(self, codes: Codes) -> Indices:
-        """The block of each code; the number of blocks for a code that the index knows to be absent."""
-        order = np.argsort(codes)
-        low, high = self.partitions.store.locate(codes[order])
-        found = np.searchsorted(self.partitions.edges, low, "right") - 1
-        found[high <= low] = len(self.partitions)
-        result = np.empty(len(codes), np.int64)
-        result[order] = found
-        return result
-
     @staticmethod
     def _block_bytes(shares: Shares) -> int:
-        return int(shares.free * _BLOCK_SHARE) if shares.spare > 0 else 0
+        return int(shares.free * _BLOCK_SHARE)
 
     @classmethod
     def reserves(cls, shares: Shares) -> dict[str, int]:
@@ -79,7 +68,7 @@ class BlockJoin(HybridJoin):
         return float(ordered[:count].sum()), ordered[count:]
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
-        of = self._blocks_of(codes)
+        of = self.partitions.of(codes)
         if not again:
             self.arrivals += np.bincount(of, minlength=len(self.arrivals))
         if self.arrivals.sum() > _HALVE_EVERY * len(self.arrivals) + 100_000:
@@ -91,7 +80,7 @@ class BlockJoin(HybridJoin):
             block = self.blocks.get(number, _NOTHING)
             found = block.find(codes[some])
             tuples = stream.take(pa.array(some))
-            yield from emit(self.output, tuples, codes[some], *found, block.rows, sure=self.output.sure)
+            yield from emit(self.output, tuples, codes[some], *found, block.rows)
         self._arriving = of[waiting]
 
     def _added(self, slots: Slots) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from semistream.joins.output import Indices
 from semistream.keys import Codes
 from semistream.rows import Addresses
 from semistream.stores.contract import PageStore
@@ -25,40 +26,35 @@ class Partitions:
         self.buffer_pages = max(1, buffer_bytes // store.facts.page_bytes)
         self.pages = max(1, self.buffer_pages // in_buffer)
         self._even = store.facts.largest_page == store.facts.page_bytes  # all pages are of one size
-        edges, codes = self._cut()
-        self.edges, self.first_codes = np.array(edges, np.int64), np.array(codes, np.uint64)
+        self.edges, self.first_codes = self._cut()
 
-    def _cut(self) -> tuple[list[int], list[int]]:
+    def _cut(self) -> tuple[Indices, Codes]:
         """Where each partition begins, and where the last one ends; the smallest code of each."""
         edges, codes = [0], []
         for first, firsts in self.store.levels():
             # A page goes on with the group of the page before it when both begin with the same code.
-            begins = np.flatnonzero(np.concatenate([[True], firsts[1:] != firsts[:-1]]))
+            begins = np.flatnonzero(np.concatenate([[True], firsts[1:] != firsts[:-1], [True]]))
             last = 0
-            while len(firsts) - last > self.pages:
-                end = int(begins[np.searchsorted(begins, last + self.pages, "right") - 1])
-                if end <= last:  # a group larger than the buffer
-                    following = int(np.searchsorted(begins, last, "right"))
-                    if following == len(begins):
-                        break
-                    end = int(begins[following])
-                edges.append(first + end)
+            while last < len(firsts):
                 codes.append(firsts[last])
-                last = end
-            if len(firsts):
-                edges.append(first + len(firsts))
-                codes.append(firsts[last])
-        return edges, codes
+                fitting = begins[np.searchsorted(begins, last + self.pages, "right") - 1]
+                following = begins[np.searchsorted(begins, last, "right")]  # of a group larger than the buffer
+                last = int(max(fitting, following))
+                edges.append(first + last)
+        return np.array(edges, np.int64), np.array(codes, np.uint64)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
 
-    def of(self, code: int) -> int | None:
-        """The partition that holds a code, if any does; None when the index knows that none does."""
-        low, high = self.store.locate(np.array([code], np.uint64))
-        if high[0] <= low[0]:
-            return None
-        return int(np.searchsorted(self.edges, low[0], "right")) - 1
+    def of(self, codes: Codes) -> Indices:
+        """The partition of each code; the number of partitions for a code that the index knows to be absent."""
+        order = np.argsort(codes)
+        low, high = self.store.locate(codes[order])
+        found = np.searchsorted(self.edges, low, "right") - 1
+        found[high <= low] = len(self)
+        result = np.empty(len(codes), np.int64)
+        result[order] = found
+        return result
 
     def in_one_piece(self, first: int, end: int | None = None) -> bool:
         """Can a partition, or those up to ``end``, be loaded by one read: of one level, and within the buffer?"""

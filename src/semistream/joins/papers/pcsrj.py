@@ -1,13 +1,11 @@
 """PCSRJ, the parallel cache join (Naeem and others): R and S are split, one cache join a node.
 
-Idea: a key belongs to one node, so nodes need not talk to each other. Each has its share of the memory, its own cache,
-stream table and disk buffer, its own part of R and of the stream; the rates add up.
-Budget: every node gets an equal share, divided as SSCJ does.
+Idea: a key belongs to one node, so nodes need not talk to each other; the rates add up.
+Budget: every node gets an equal share, divided as SSCJ does: its own cache, stream table and disk buffer.
 Invariants: the nodes together give what one node would; a key is seen by one node only.
-Departures: nodes are threads or processes here, and partitions in Spark's ``enrich``. R is split by partitions in turn,
-not by hash of the key (as in Spark), so that a partition that is read holds keys of one node only, without a copy of R
-for each; where keys are ranks the first node then gets more of the stream. The printed model doubles cost and numerator
-and predicts no gain; rates are added up instead.
+Departures: R is split by partitions in turn, not by hash of the key (as in Spark), so that a partition that is read
+holds keys of one node only, without a copy of R for each; where keys are ranks the first node then gets more of the
+stream. The printed model doubles cost and numerator and predicts no gain; rates are added up instead.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +43,7 @@ Input = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None 
 
 @dataclass(frozen=True)
 class PcsrjSettings(JoinSettings):
-    """How many nodes, and whether they are threads or processes.
-
-    Threads begin at once; processes take a second to begin, and do not wait for each other's interpreter.
-    """
+    """Threads begin at once; processes take a second to begin, and do not wait for each other's interpreter."""
 
     nodes: int = 2
     workers: str = "threads"
@@ -159,16 +154,15 @@ class ParallelCacheJoin(Join):
 
 
 class RemoteNode:
-    """Looks like a node that runs in a process of its own: batches go there and come back as Arrow messages.
+    """A node that runs in a process of its own: batches go there and come back as Arrow messages.
 
-    The process is started when the first stream begins, keeps its cache from stream to stream, and ends with the
-    object. A stream that is abandoned ends it too; the next one starts another. It is a program of its own, since
-    multiprocessing would run the caller's script once more.
+    The process keeps its cache from stream to stream, and ends with the object or with a stream that is abandoned; the
+    next one starts another. It is a program of its own, since multiprocessing would run the caller's script once more.
     """
 
     def __init__(self, store: Store, plan: LookupPlan, memory_bytes: int, settings: SscjSettings) -> None:
         self._arguments = store, plan, memory_bytes, settings
-        self._plan = plan
+        self._output = plan.output
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: Connection | None = None
         self.stats = Stats(master_version=store.version)
@@ -193,20 +187,18 @@ class RemoteNode:
         ours = self._start()
         sender = threading.Thread(target=_send, args=(ours, batches), daemon=True)
         sender.start()
-        done = False
+        result: Any = None
         try:
             while data := ours.recv_bytes():
-                yield pa.ipc.read_record_batch(pa.py_buffer(data), self._plan.output)
+                yield pa.ipc.read_record_batch(pa.py_buffer(data), self._output)
             result = ours.recv()
-            done = True
         except (EOFError, OSError):
             raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
         finally:
-            if not done:
+            if not isinstance(result, tuple):  # the process has ended, or its stream is abandoned
                 self._stop()
             sender.join()
-        if isinstance(result, BaseException):
-            self._stop()
+        if isinstance(result, SemistreamError):
             raise result
         self.stats, self.unmatched_sample = self._before + result[0], result[1]
 
@@ -287,18 +279,14 @@ def _joined(node: Node, batches: Input, stop: threading.Event) -> Iterator[pa.Re
 
 def _put(where: Input, what: pa.RecordBatch | None, stop: threading.Event) -> bool:
     while not stop.is_set():
-        try:
+        with contextlib.suppress(queue.Full):
             where.put(what, timeout=0.05)
             return True
-        except queue.Full:
-            continue
     return False
 
 
 def _get(where: Input, stop: threading.Event) -> pa.RecordBatch | None:
     while not stop.is_set():
-        try:
+        with contextlib.suppress(queue.Empty):
             return where.get(timeout=0.05)
-        except queue.Empty:
-            continue
     return None

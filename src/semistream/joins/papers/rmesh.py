@@ -40,10 +40,8 @@ class RMeshJoin(MeshJoin):
     settings_type = RmeshSettings
     settings: RmeshSettings
 
-    def _set_up(self) -> None:
-        super()._set_up()
-        # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
-        self._block: tuple[int, int, Codes, Addresses, int] | None = None
+    # First and last segment in the buffer, codes, rows, and the requests of its reader until then.
+    _block: tuple[int, int, Codes, Addresses, int] | None = None
 
     @classmethod
     def divide(cls, scenario: Scenario) -> Shares:
@@ -51,10 +49,7 @@ class RMeshJoin(MeshJoin):
         return replace(super().divide(scenario), in_buffer=RmeshSettings.of(scenario.settings).segments)
 
     def _load(self, number: int, end: int) -> Iterator[tuple[Codes, Addresses]]:
-        """The rows of a segment, from the buffer if they are there.
-
-        In stream order a tuple that leaves may have read its matches into the same buffer meanwhile.
-        """
+        """The rows of a segment, from the buffer unless a tuple that left has read its matches into it meanwhile."""
         parts = self.partitions
         requests = parts.reader.counters.requests
         if self._block is None or not self._block[0] <= number < self._block[1] or self._block[4] != requests:

@@ -4,9 +4,8 @@ Idea: MESHJOIN's scan needs no index and serves any number of matches a key; in 
 that are worth their memory, by MOIJ's inequality, so that a skewed stream mostly skips the scan.
 Budget: index (in memory anyway), disk buffer, output; of the rest three tenths for H_R, seven for H.
 Invariants: MESHJOIN's; a tuple meets the rows of its key once, in the cache or in the scan.
-Departures: chunks hold whole groups, so a key can be cached when its chunk goes by, and need not be gathered over a
-full scan; tuples of that key that wait already finish their round. A key leaves the cache when it has had fewer hits
-in a round of R than it would need to enter.
+Departures: chunks hold whole groups, so a key can be cached when its chunk goes by; its tuples that wait already finish
+their round. A key leaves the cache when it has had fewer hits in a round of R than it would need to enter.
 """
 
 from __future__ import annotations

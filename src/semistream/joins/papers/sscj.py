@@ -4,7 +4,6 @@ Idea: a stream is skewed, so a few tuples of R serve most of it. They stay in H_
 first; only misses wait in H_S and are served by HYBRIDJOIN's disk phase. When that loads a partition, a tuple of R
 that many waiting tuples matched (at least ``threshold``) goes to H_R, over the least frequent one there.
 Budget: index, disk buffer, output; of the rest three tenths for H_R with its recorder, seven for H_S (a setting).
-Cost: as HYBRIDJOIN with w_S misses per loop, and w_N = w_S·q/(1 − q) hits that cost a probe, as a miss does too.
 Invariants: keys(H_R) ∩ keys(H_S) = ∅; free + |H_S| = h_S; a miss leaves within n iterations.
 Departures: the threshold rises when more than a tenth of H_R was replaced within n iterations, and falls when H_R is
 not full after that many; the least frequent is found in a random sample; a key's whole group is cached.
@@ -38,7 +37,7 @@ class CacheFirst(WaitingJoin):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self.cache = MasterCache(self.facts, self.plan, self.cached_rows(self.shares), self.output)
+        self.cache = MasterCache(self.facts, self.cached_rows(self.shares), self.output)
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from super()._run(batches)
@@ -56,7 +55,7 @@ class CacheFirst(WaitingJoin):
     def cached_rows(cls, shares: Shares) -> int:
         """Rows that H_R has room for."""
         share = getattr(shares.scenario.settings, "cache_share", cls.cache_share)
-        return int(shares.free * share) // shares.row_cost if shares.spare > 0 else 0
+        return int(shares.free * share) // shares.row_cost
 
     @classmethod
     def reserves(cls, shares: Shares) -> dict[str, int]:

@@ -1,8 +1,7 @@
 """SSIJ, the semi-stream index join (Bornea, Deligiannakis, Kotidis, Vassalos 2011), reconstructed from its abstract.
 
-Idea: three phases. Pending: input is buffered. Online: it probes the blocks of R in memory, and misses go to the
-stream buffer. Join: when that is full, all blocks it needs are read in the order of the disk, so a pass is shared by
-many tuples; counters by block decide which ones stay in memory.
+Idea: pending, input is buffered; online, it probes the blocks of R in memory, and misses go to the stream buffer; join,
+when that is full: all blocks it needs are read in the order of the disk, and those asked for most stay in memory.
 Budget: index, disk buffer, output; of the rest two fifths for blocks in memory, the others for the stream buffer.
 Invariants: after a join phase nobody waits; nobody waits for a block that is in memory.
 Departures: neighbouring blocks are not joined into one read; the pending phase is the piece in which tuples come.

@@ -1,9 +1,7 @@
 """H_S and Q of the papers: waiting stream tuples by key, the keys in order of arrival, every byte counted.
 
-`Multimap`, on which H_R stands too, has compact arrays of keys and links (see `semistream.kernels.multimap`). Columns
-of fixed width lie in arrays by slot, so a tuple takes its own bytes and no more. Text and nested columns stay Arrow, in
-blocks that are put together when half of their rows have left; they are charged three times, for the block, its garbage
-and the new one.
+Columns of fixed width lie in arrays by slot. Text and nested columns stay Arrow, in blocks that are put together when
+half of their rows have left; so they are charged three times, for the block, its garbage and the new one.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import pyarrow as pa
 
 from semistream.errors import InvariantError
 from semistream.keys import Codes
+from semistream.rows import raw_values
 
 Slots = npt.NDArray[np.int32]
 Entries = npt.NDArray[np.int64]
@@ -25,7 +24,7 @@ _NODE_BYTES = 65  # code, six links of the key, two of the tuple, free lists, fl
 
 
 class Multimap:
-    """At most ``capacity`` slots under any number of keys."""
+    """At most ``capacity`` slots under any number of keys, in compact arrays; H_R stands on it too."""
 
     def __init__(self, capacity: int) -> None:
         from semistream.kernels import multimap
@@ -80,14 +79,14 @@ class Multimap:
     def entries_of(self, slots: Slots) -> Entries:
         return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
 
-    def codes_of(self, slots: Slots) -> Codes:
-        return self._codes[self.entries_of(slots)]
+    def codes_of(self, entries: Entries) -> Codes:
+        return self._codes[entries]
 
     def live(self) -> Entries:
         return np.flatnonzero(self._keys[:, self._kernels.COUNT] > 0)
 
     def codes_held(self) -> Codes:
-        return self._codes[self.live()]
+        return self.codes_of(self.live())
 
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their slots."""
@@ -162,7 +161,7 @@ class StreamTable(Multimap):
 
     def text_of(self, batch: pa.RecordBatch) -> int:
         """What these columns of a batch would take."""
-        return int(self._rest.of(batch).nbytes)
+        return int(batch.select(self._rest.positions).nbytes)
 
     def clock(self) -> float:
         return time.monotonic() - self._made
@@ -191,10 +190,6 @@ class StreamTable(Multimap):
         if position in self._fixed:
             return self._fixed[position].valid[slots]
         return np.asarray(self.take(slots).column(position).is_valid())
-
-    def oldest(self) -> int | None:
-        head = int(self._state[self._kernels.QUEUE_HEAD])
-        return int(self._codes[head]) if head >= 0 else None
 
     def remove(self, entries: Entries) -> None:
         self._rest.forget(int(self.counts(entries).sum()))
@@ -225,9 +220,7 @@ class _Column:
         if pa.types.is_boolean(self.kind):
             column = column.cast(pa.uint8())
         self.valid[slots] = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else True
-        data = column.buffers()[1]
-        if data is not None:
-            self._values[slots] = np.frombuffer(data, self._values.dtype)[column.offset : column.offset + len(column)]
+        self._values[slots] = raw_values(column, self._values.dtype.str)
 
     def take(self, slots: Slots) -> pa.Array:
         values, valid = self._values[slots], self.valid[slots]
@@ -242,20 +235,17 @@ class _Blocks:
     """Columns of other types, as Arrow blocks with garbage that is removed now and then."""
 
     def __init__(self, positions: list[int], capacity: int) -> None:
-        self._positions = positions  # names may come twice
+        self.positions = positions  # names may come twice
         self._place = np.zeros(capacity if positions else 0, np.int64)
         self._blocks: list[pa.RecordBatch] = []
         self._rows = self._live = 0
-
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.select(self._positions)
 
     @property
     def bytes(self) -> int:
         return int(sum(block.nbytes for block in self._blocks) * self._live / max(1, self._rows))
 
     def put(self, slots: Slots, batch: pa.RecordBatch, table: StreamTable) -> None:
-        if not self._positions:
+        if not self.positions:
             return
         if self._rows > 2 * self._live + 16:
             live = np.setdiff1d(table.waiting_slots(), slots)
@@ -263,7 +253,7 @@ class _Blocks:
             self._place[live] = np.arange(len(live))
         self._place[slots] = np.arange(self._rows, self._rows + len(slots))
         own = pa.array(np.arange(len(slots)))  # a copy: the batch may be a slice of a much larger one
-        self._blocks.append(self.of(batch).take(own))
+        self._blocks.append(batch.select(self.positions).take(own))
         self._rows += len(slots)
         self._live += len(slots)
 

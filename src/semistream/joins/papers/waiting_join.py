@@ -1,8 +1,7 @@
 """What the papers' joins share: stream tuples wait in a table H_S until the part of R that holds their key is read.
 
-A subclass says when R is read and which tuples leave then (`_loop`). It may answer tuples before they wait (`answer`)
-and look at what a read brought (`_brought`). The budget goes to the index, the disk buffer, a piece of output and what
-the subclass reserves; all the rest are slots of the table.
+A subclass says when R is read and which tuples leave then (`_loop`). The budget goes to the index, the disk buffer, a
+piece of output and what the subclass reserves; all the rest are slots of the table.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class Incoming:
         if self._plan.condition is None:
             return self._plan.codec.encode(columns)
         self._number += piece.num_rows
-        codes = np.arange(self._number - piece.num_rows, self._number).astype(np.uint64)
+        codes = np.arange(self._number - piece.num_rows, self._number, dtype=np.uint64)
         return codes, columns[0].is_valid().to_numpy(zero_copy_only=False)
 
     def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
@@ -212,10 +211,7 @@ class WaitingJoin(Join):
         """Tuples wait in these slots now."""
 
     def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
-        """Join rows of R, by key, with all that wait for them; returns the entries that met something.
-
-        ``whole`` says that these are all rows of their keys.
-        """
+        """Join rows of R (``whole`` groups or not) with all that wait for them; returns the entries that met some."""
         groups = Groups.of(codes, rows)
         entries = self.table.lookup(groups.codes)
         hit = np.flatnonzero(entries >= 0)

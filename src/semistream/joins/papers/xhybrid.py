@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -34,24 +35,19 @@ class XHybridJoin(HybridJoin):
     def _set_up(self) -> None:
         super()._set_up()
         self._pinned_pages = _pages(self.shares)
-        self._pinned: Groups | None = None
 
-    def _pin(self) -> Groups:
-        """Load the first pages, as far as they hold whole groups."""
+    @cached_property
+    def _pinned(self) -> Groups:
+        """The first pages, as far as they hold whole groups; they are read when the first tuples wait."""
         _, firsts = next(iter(self.partitions.store.levels()))
         last = min(self._pinned_pages, len(firsts))
         while 0 < last < len(firsts) and firsts[last] == firsts[last - 1]:  # a group goes on there
             last -= 1
-        codes, kept = [], []
-        for some, rows in self.partitions.reader.page_rows(0, last):
-            codes.append(some)
-            kept.append(copy_rows(self.facts.layout, rows))
-        return Groups.of_pieces(codes, kept)
+        read = self.partitions.reader.page_rows(0, last)
+        return Groups.of_pieces([(codes, copy_rows(self.facts.layout, rows)) for codes, rows in read])
 
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         """Probe the pinned part first; then, if anybody still waits, go on as HYBRIDJOIN."""
-        if self._pinned is None:
-            self._pinned = self._pin()
         entries = self.table.lookup(self._pinned.codes)
         hit = np.flatnonzero(entries >= 0)
         entries = entries[hit]
@@ -73,7 +69,7 @@ class XHybridJoin(HybridJoin):
     def reserves(cls, shares: Shares) -> dict[str, int]:
         """Whole pages are pinned; the rows taken from them are kept too."""
         page = shares.scenario.facts.page_bytes
-        pinned = min(cls.pinned_bytes(shares), shares.free) if shares.spare > 0 else 0
+        pinned = min(cls.pinned_bytes(shares), shares.free)
         return {_PINNED: 2 * (pinned // page // 2) * page}
 
     @classmethod
