@@ -1,8 +1,7 @@
 """The one Spark job of a batch: tasks write the rows of each route into files; each returns a line about them.
 
-Nothing that is written here is visible: tables get to know of the files by the batch's decision. A task that is tried
-again, or a slow twin of one, writes files of other names, and only the lines of the attempt that Spark commits come
-back. Files that no decision names are removed when the next run begins.
+Tables get to know of the files by the batch's decision. A task that is tried again, or a slow twin of one, writes files
+of other names: only the lines of the attempt that Spark commits come back, and the next run removes what nothing names.
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ class Staged:
                 staged.files.setdefault(route, []).append(StagedFile(**file))
             staged.counts.update(about["counts"])
             for name, seen in about["lookups"].items():
-                known = staged.lookups.setdefault(name, {"matched": 0, "unmatched": 0})
-                for word, rows in seen.items():
-                    known[word] += rows
+                known = staged.lookups.get(name, {})
+                staged.lookups[name] = {word: rows + known.get(word, 0) for word, rows in seen.items()}
             for route, some in about["samples"].items():
                 staged.samples[route] = [*staged.samples.get(route, []), *some][:5]
             reports += about["reports"]
