@@ -115,23 +115,18 @@ def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float])
     """The steps, with lookups that stand side by side in the order that costs least."""
     result: list[Step] = []
     run: list[Lookup] = []
+    added: set[str] = set()  # columns, by the lookups of this run
     for step in steps:
-        if not step.lookups or any(_needs(one, run) for one in step.lookups):
+        if not step.lookups or any(not added.isdisjoint(one.inputs) for one in step.lookups):
             result += _cheapest_first(run, memory, passing)
-            run = []
-        run += step.lookups
+            run, added = [], set()
+        for one in step.lookups:
+            run.append(one)
+            names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
+            added |= {one.new_name(name) for name in names}
         if not step.lookups:
             result.append(step)
     return result + _cheapest_first(run, memory, passing)
-
-
-def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
-    """Does a lookup use columns that others of this run add?"""
-    added: set[str] = set()
-    for one in before:
-        names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
-        added |= {one.new_name(name) for name in names}
-    return not added.isdisjoint(step.inputs)
 
 
 def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:

@@ -49,8 +49,7 @@ def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Pat
         for place in places:
             for path in place.glob(f"{token}*"):
                 path.unlink(missing_ok=True)
-    found = list(dict.fromkeys(said))
-    if found:
+    if found := list(dict.fromkeys(said)):
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         raise StateError(
             f"driver and tasks do not see the same files: {'; '.join(found[:_SHOWN])}{more}. Put state, warehouse and "
