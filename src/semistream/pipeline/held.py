@@ -1,7 +1,7 @@
 """Rows that wait for their master row: durable, bounded, released when *their* key arrives.
 
 They lie in Parquet files, each for one lookup, with the key they wait for. When a batch reads a newer version of the
-master, they are asked for the keys that changed; rows that now match go through the pipeline again, once. Those that
+master, those whose key has changed are looked up, and those that match go through the pipeline again, once. Rows that
 have waited too long or take too much room leave too, marked: a lookup that misses them does not hold them again.
 """
 
