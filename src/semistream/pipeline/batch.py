@@ -76,10 +76,7 @@ class Batches:
         self._budget = self._new_budget()
 
     def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
-        """Do a batch, or finish it, or find that it is done; of its rows a ``share`` goes on.
-
-        Rows that come ``again`` are "retried" (all that were unmatched) or "reconciled" (all that were shed).
-        """
+        """Do a batch, finish it, or find it done. Of its rows a ``share`` goes on; ``again`` is a key of `WAITED`."""
         decision = self.ledger.decided(batch.kind, batch.number)
         if decision is None:
             self.ledger.check_not_moved(batch.kind, batch.number)
@@ -136,12 +133,10 @@ class Batches:
             self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
         dimensions: dict[str, int] = {}
-        if names.UNRESOLVED in staged.files:
+        if unresolved := staged.files.get(names.UNRESOLVED):
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{names.FACT}"
-            facts, dimensions = resolve(
-                layout, self.schemas, staged.files[names.UNRESOLVED], place, prefix, self._budget
-            )
-            staged.files[names.FACT] = [*staged.files.get(names.FACT, []), *facts]
+            facts, dimensions = resolve(layout, self.schemas, unresolved, place, prefix, self._budget)
+            staged.files.setdefault(names.FACT, []).extend(facts)
         segments = list(released.left)
         for route, files in staged.files.items():
             kind, _, master = route.partition(":")
@@ -285,12 +280,9 @@ class Batches:
         return new
 
     def _sweep(self, done: Decision) -> None:
-        """Remove files of held rows and keys that no decision needs any more.
-
-        Not before the newest decision is carried out: should it be withdrawn, what was held before it is held again.
-        """
+        """Remove files of held rows and keys that no decision needs any more."""
         latest = self.ledger.latest()
-        if done.sequence < latest[-1].sequence:
+        if done.sequence < latest[-1].sequence:  # should the newest be withdrawn, what was held before is held again
             return
         live = {Path(segment.path).name for one in latest for segment in one.held}
         live |= {Path(path).name for one in latest for path in one.seen}

@@ -1,9 +1,8 @@
 """Rows that wait for their master row: durable, bounded, released when *their* key arrives.
 
-A batch's held rows lie in Parquet files, one set for each lookup, with the key they wait for. When a batch reads a
-newer version of that master, the keys that changed between the two versions are looked for among the held rows; those
-that now match go through the pipeline again, once, with the batch. Rows that have waited too long, and the oldest ones
-when they take too much room, leave too, marked: a lookup that misses them again does not hold them again.
+They lie in Parquet files, each for one lookup, with the key they wait for. When a batch reads a newer version of the
+master, those whose key has changed are looked up, and those that match go through the pipeline again, once. Rows that
+have waited too long or take too much room leave too, marked: a lookup that misses them does not hold them again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +25,9 @@ from semistream.lookup.run import make_join
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.staging import ParquetDraft
+from semistream.pipeline.steps.lookup import Lookup
 from semistream.stores import MasterStore
 from semistream.warehouse.contract import StagedFile
-
-if TYPE_CHECKING:
-    from semistream.pipeline.steps.lookup import Lookup
 
 _ROW = "_held_row"
 _ROWS = 1024  # that are read from a file at once, at most: in memory they may be more than on the disk
@@ -62,11 +58,7 @@ class Held:
         self._budget = budget
 
     def release(self, stores: dict[str, MasterStore], before: dict[str, Read], now: float, directory: Path) -> Released:
-        """The rows that leave for the batch that reads ``stores``; files are written into ``directory``.
-
-        ``before`` are the versions in which the held rows were looked for last. Rows that began to wait after ``now``,
-        by a clock that was ahead, begin to wait now.
-        """
+        """The rows that leave for the batch that reads ``stores``, in new files; the one before has read ``before``."""
         left: list[HeldFile] = []
         out: list[StagedFile] = []
         crowded = self._crowded_out()
@@ -90,7 +82,7 @@ class Held:
             for table in read_granted([segment.path], budget, rows=segment.rows):  # all columns: damage is found early
                 since = table.column(SINCE).to_numpy()
                 leaving = (since < old) | arrived.among(table)
-                changes |= bool((leaving | (since > now)).any())
+                changes |= bool((leaving | (since > now)).any())  # after a clock that was ahead they begin to wait now
                 marks.append(np.packbits(leaving))
             if changes:
                 again = read_granted([segment.path], budget, rows=segment.rows)
@@ -146,32 +138,29 @@ class Held:
 
 
 class _Arrived:
-    """Rows that have a match in this version of their master; only those whose key has changed are looked up.
-
-    Of a store that was removed and built again, every key may have changed.
-    """
+    """Rows that have a match in this version of their master; only those whose key has changed are looked up."""
 
     def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
         self._lookup, self._store, self._budget = lookup, store, budget
         self._nothing_new = store.rows == 0 or Read.of(store) == before
-        same = before is not None and before.store == store.manifest.store_id
-        self._changed = store.changed_since(before.number) if before is not None and same else None
+        self._changed = None  # of a store that was removed and built again, every key may have changed
+        if before is not None and before.store == store.manifest.store_id:
+            self._changed = store.changed_since(before.number)
         if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
             self._changed = None  # too many to keep: every row is looked up
 
     def among(self, table: pa.Table) -> npt.NDArray[np.bool_]:
         lookup, store = self._lookup, self._store
-        names = [held_key(part) for part in range(len(lookup.keys))]
         found = np.zeros(table.num_rows, np.bool_)
         if self._nothing_new:
             return found
-        on = dict(zip(names, lookup.keys.values(), strict=True))
+        on = {held_key(part): column for part, column in enumerate(lookup.keys.values())}
         ordered = store.codec.stream_columns(on)
         codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
         candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
         if not candidates.any():
             return found
-        wanted = [*names, HELD_TIME] if lookup.as_of is not None else names
+        wanted = [*on, HELD_TIME] if lookup.as_of is not None else [*on]
         asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         asked = asked.filter(pa.array(candidates)).combine_chunks()
         join = make_join(
@@ -209,16 +198,14 @@ def read_granted(
 def read_pieces(
     path: str, most_bytes: int, columns: list[str] | None = None, rows: int | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a file that the pipeline keeps, about so many bytes at once; ``rows`` are all that it must hold.
-
-    A file that is gone or damaged is an error that names it.
-    """
+    """The rows of a file that the pipeline keeps, about so many bytes at once; ``rows`` are all that it must hold."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file:
-            if rows is not None and file.metadata.num_rows != rows:
-                raise StateError(f"{path} holds {file.metadata.num_rows:,} rows instead of {rows:,}: damaged")
-            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-            row_bytes = 1 + sum(group.total_byte_size for group in groups) // max(1, file.metadata.num_rows)
+            about = file.metadata
+            if rows is not None and about.num_rows != rows:
+                raise StateError(f"{path} holds {about.num_rows:,} rows instead of {rows:,}: damaged")
+            in_memory = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+            row_bytes = 1 + in_memory // max(1, about.num_rows)
             waiting: list[pa.RecordBatch] = []
             size = 0
             for batch in file.iter_batches(max(1, min(_ROWS, most_bytes // row_bytes)), columns=columns):

@@ -1,8 +1,7 @@
 """Which state this is: an id, and where its directory was when it was last used.
 
-A state that was renamed is the same directory (device and inode); one that was moved to another file system, or
-restored from a backup, left nothing where it was. A copy has its original beside it. If both went on, each would load
-rows of its own under the same batch numbers, so the copy is refused.
+One that was renamed is the same directory (device and inode); one that was moved or restored left nothing where it
+was. A copy is refused: it and its original would each load rows of their own under the same batch numbers.
 """
 
 from __future__ import annotations

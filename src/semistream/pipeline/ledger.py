@@ -1,19 +1,8 @@
-"""What a pipeline remembers between batches, in its state directory.
-
-    lock                  held while a driver is at work; a second one is refused
-    state.json            an id, and where the directory is: a copy of it is recognised (`pipeline.identity`)
-    owner.json            whose state this is: the pipeline's name and the id of Spark's query
-    pins/000000012.json   the version of every master that batch 12 reads, the same on replay
-    batches/…12.json      the decision on batch 12: every file it wrote, and for which table; a redo log
-    side/000000003.json   the same for work outside of Spark's batches: rows sent again, held ones released at rest
-    held/, staging/       rows that wait for their master row; files of batches that are not decided yet
-    former/               pins and decisions of queries that were replaced; the last one still tells what is held
-    withdrawn/            decisions that could not be carried out and were taken back (`Ledger.undo`)
-
-Files of the state are named relative to it, so that it can be moved, and used from any working directory.
+"""What a pipeline remembers between batches, in its state directory, of which docs/pipelines.md has a map.
 
 A batch is visible nowhere before its decision is written, whole, by an exclusive link; afterwards it is carried out as
-often as needed and never computed again. So a crash leaves a batch either untouched or decided.
+often as needed and never computed again. So a crash leaves a batch either untouched or decided. Files of the state are
+named relative to it, so that it can be moved, and used from any working directory.
 """
 
 from __future__ import annotations
@@ -75,16 +64,13 @@ class Ledger:
     def locked(self) -> bool:
         """Whether a driver is at work; asked without disturbing it."""
         try:
-            handle = os.open(self.root / "lock", os.O_RDWR)
+            with (self.root / "lock").open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
         except BlockingIOError:
             return True
-        finally:
-            os.close(handle)
+        return False
 
     def close(self) -> None:
         if self._lock is not None:
@@ -124,10 +110,9 @@ class Ledger:
         rewrite(self.root / "owner.json", {"name": self.name, "query": query})
 
     def _retire(self, former: str) -> None:
-        """Put aside what a query that is gone has decided: the numbers of the next one begin again.
+        """Put aside, in `former`, what a query that is gone has decided: the numbers of the next one begin again.
 
-        Decisions go first. Whoever is killed in between goes on here; and should the former query come back, it is
-        missed by its decisions rather than taken up half.
+        Decisions go first: whoever is killed in between goes on here, and a former query that comes back misses them.
         """
         aside = self.root / "former" / former
         aside.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -138,11 +123,8 @@ class Ledger:
         self._decided.clear()
 
     def pin(self, kind: str, number: int, masters: dict[str, Read]) -> dict[str, Read]:
-        """What a batch reads of the masters: this, unless an earlier attempt has pinned something else.
-
-        Only Spark's batches come again under their number; other work is begun anew with what is there then.
-        """
-        if kind != BATCHES:
+        """What a batch reads of the masters: this, unless an earlier attempt has pinned something else."""
+        if kind != BATCHES:  # other work does not come again under its number: it is begun anew with what is there then
             return masters
         path = self.path(PINS, number)
         versions = {name: one.number for name, one in masters.items()}
@@ -201,11 +183,9 @@ class Ledger:
     def undo(self, warehouse: Warehouse, checkpoint: Path, batch: int | None) -> Decision:
         """Withdraw the decision that was made last, or say why it must stay: the way out when it cannot be carried out.
 
-        All that a decision needs is looked at before it is written; but a file may be lost afterwards, or a table
-        changed by hand, and then the same error would come at every start. What nobody has seen may be computed again.
-        Its rows come again: those of Spark's batch with its replay, held ones from the files of the decision before it,
-        which are kept until this one is carried out, and rows that were sent again from the table in which they still
-        are. Members that were made for it stay, and get the same keys.
+        A file may be lost after the decision, or a table changed by hand. What nobody has seen may be computed again:
+        its rows come with Spark's replay, from the held files of the decision before it, which are kept until this one
+        is carried out, or from the table in which they still are. Members that were made stay, with the same keys.
         """
         latest = self.latest()
         if not latest:

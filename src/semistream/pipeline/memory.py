@@ -1,13 +1,8 @@
-"""What memory each lookup of a pipeline gets, and in which order they come.
+"""What memory each lookup of a pipeline gets, so that a row's expected time is least, and in which order they come.
 
-Memory is divided so that a row's expected time in all lookups together is least, by the cost models of the planner: a
-small master is held whole, the rest goes where it saves most.
-
-Lookups that stand side by side and do not need each other's columns are put in the order that costs least: one that
-takes time t and lets a share p of its rows go on comes before another when t / (1 − p) is smaller, the rule for
-filters; those that let all rows through come last, quickest first. Shares are those of the batches so far. Where a row
-that several masters lack would fare differently, the strictest comes first, so that cost never decides what becomes of
-a row: those that quarantine NULL keys, then fail, redirect, drop, hold.
+Of lookups that do not need each other's columns, one that takes time t and lets a share p of its rows go on comes
+before another when t / (1 − p) is smaller, the rule for filters. Where a row that several masters lack would fare
+differently the strictest comes first, so that cost never decides what becomes of a row.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
 _UNITS = 32  # in which memory is divided
 _GROWING = 4  # of these, what a master gets at least that grows while the pipeline runs
 _STREAM_ROW = 64  # bytes of a row that waits, as far as the planner is concerned
-_STRICT = ("fail", "redirect", "drop", "hold")
+_STRICT = ("fail", "redirect", "drop", "hold")  # after those that quarantine NULL keys
 _PASSES = 0.95  # of the rows, when nothing is known of a lookup that lets some go
 
 
@@ -49,10 +44,10 @@ class Claim:
 
     def seconds(self, memory_bytes: int, tasks: int) -> tuple[float, str]:
         """Expected seconds per row and the algorithm; infinitely many when the memory is too small."""
-        schema = stream_schema(self.store, _STREAM_ROW)
-        on = dict(zip(self.store.key, self.store.key, strict=True))
-        columns: Sequence[str] | None = [] if self.store.rows == 0 else self.columns
-        plan = bind(LookupSpec(on=on, columns=columns, suffix="_master"), schema, self.store)
+        on = {name: name for name in self.store.key}
+        columns = [] if self.store.rows == 0 else self.columns
+        spec = LookupSpec(on=on, columns=columns, suffix="_master")
+        plan = bind(spec, stream_schema(self.store, _STREAM_ROW), self.store)
         try:
             choice = choose_algorithm(
                 self.algorithm, plan.reads(self.store), plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES
@@ -75,8 +70,6 @@ Memory = dict[str, Allotment]  # of each lookup, by its name
 
 def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
     """Memory for each; those that name their own get it, the others share the rest by least expected time."""
-    if not claims:
-        return {}
     given: Memory = {}
     left = memory
     for one in claims:
@@ -122,23 +115,18 @@ def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float])
     """The steps, with lookups that stand side by side in the order that costs least."""
     result: list[Step] = []
     run: list[Lookup] = []
+    added: set[str] = set()  # columns, by the lookups of this run
     for step in steps:
-        if not step.lookups or any(_needs(one, run) for one in step.lookups):
+        if not step.lookups or any(not added.isdisjoint(one.inputs) for one in step.lookups):
             result += _cheapest_first(run, memory, passing)
-            run = []
-        run += step.lookups
+            run, added = [], set()
+        for one in step.lookups:
+            run.append(one)
+            names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
+            added |= {one.new_name(name) for name in names}
         if not step.lookups:
             result.append(step)
     return result + _cheapest_first(run, memory, passing)
-
-
-def _needs(step: Lookup, before: Sequence[Lookup]) -> bool:
-    """Does a lookup use columns that others of this run add?"""
-    added: set[str] = set()
-    for one in before:
-        names = MasterStore.open(one.store).schema.names if one.columns is None else one.columns
-        added |= {one.new_name(name) for name in names}
-    return not added.isdisjoint(step.inputs)
 
 
 def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:

@@ -3,10 +3,8 @@
     source ──► too many? ──► steps ──► sales
                   └──► sales_shed ──► semistream reconcile ──► steps ──► sales
 
-What share of a batch goes on is said when it begins, by what the batches before it brought and took (`share_of`); which
-rows these are is chosen by the strategy, block by block, in the tasks. A batch that is computed again may choose other
-rows: only its decision counts. So nothing is pinned here, as where every task writes for itself
-(`semistream.spark.shedding`).
+What share of a batch goes on is said when it begins (`share_of`); which rows these are is chosen by the strategy, block
+by block, in the tasks. A batch that is computed again may choose other rows, so nothing is pinned: its decision counts.
 """
 
 from __future__ import annotations
@@ -39,11 +37,7 @@ MOST_SECONDS = 10.0  # that a batch should take, where neither a rate nor a trig
 
 
 def share_of(shed: Shed, recent: Sequence[Decision], most_seconds: float) -> float:
-    """The share of the coming batch that goes on; ``recent`` are the batches before it, the newest first.
-
-    Without ``max_rows_per_second`` as much as can be done in ``most_seconds``: that long a batch may take, however fast
-    its rows came.
-    """
+    """The share of the coming batch that goes on; ``recent`` are the batches before it, the newest first."""
     counts = [(one, one.counts["rows_in"]) for one in recent]
     past = [PastBatch(one.began, rows, rows - one.counts["shed"], one.seconds) for one, rows in counts]
     return share_of_batch(past, shed.max_rows_per_second, most_seconds=most_seconds)

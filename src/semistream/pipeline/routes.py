@@ -1,9 +1,8 @@
 """The routes of rows: who leaves the way into the table, and why; the columns that travel beside a row meanwhile.
 
-Every input row stays in the frame and carries its route, so that each is counted. A row that leaves (no match, a
-duplicate, a bad record) gets a route and a reason; later lookups ask for NULL in its place, which costs nothing and
-matches nothing. Values that a warehouse cannot keep are such a reason too: a database refuses a whole batch for one of
-them, so tasks look for them before anything is decided, and their rows go to quarantine.
+Every input row stays in the frame and carries its route, so that each is counted. One that leaves (no match, a
+duplicate, a bad record) gets a route and a reason; later lookups ask for NULL in its place, which matches nothing.
+Values that a warehouse cannot keep are such a reason: a database would refuse a whole batch for one of them.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ Departure = tuple["Column | str", str, "Column | str | None"]  # who leaves (a c
 def mark_bad(
     frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]]
 ) -> DataFrame:
-    """The source's rows with their routes: bad records are out of the way from the start, and so is what is ``unfit``.
-
-    It is (condition, reason), as `beyond` finds it.
-    """
+    """The source's rows with their routes: bad records leave at once, and so does what is ``unfit`` (see `beyond`)."""
     # In SQL, not by functions: a batch is planned anew each time, and every call of a function is a trip to the JVM.
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType

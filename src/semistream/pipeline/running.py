@@ -228,9 +228,8 @@ def make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batche
     columns = pa.schema([item for item in arrow_schema(frame)[0] if not item.name.startswith(PREFIX)])
     if pipeline.columns() is None:  # only now the source's columns are known
         check_steps(pipeline.steps, columns)
-    key = next((step.remembers for step in pipeline.steps if step.remembers), None)
     seen = None
-    if key is not None:
+    if key := next((step.remembers for step in pipeline.steps if step.remembers), None):
         schema = pa.schema([columns.field(name) for name in key])
         seen = SeenKeys(ledger.root / "seen", schema, pipeline.driver_memory)
     asked = {name: (one["matched"], one["unmatched"]) for name, one in (last.lookups if last else {}).items()}

@@ -1,8 +1,7 @@
 """The one Spark job of a batch: tasks write the rows of each route into files; each returns a line about them.
 
-Nothing that is written here is visible: tables get to know of the files by the batch's decision. A task that is tried
-again, or a slow twin of one, writes files of other names, and only the lines of the attempt that Spark commits come
-back. Files that no decision names are removed when the next run begins.
+Tables get to know of the files by the batch's decision. A task that is tried again, or a slow twin of one, writes files
+of other names: only the lines of the attempt that Spark commits come back, and the next run removes what nothing names.
 """
 
 from __future__ import annotations
@@ -77,20 +76,17 @@ class Staged:
     def of(lines: Iterable[Any], statuses: dict[str, str]) -> Staged:
         """From the lines that the job returned; ``statuses`` are the stage's."""
         staged = Staged({}, Counter(), {}, {})
-        reports: list[str] = []
-        for line in lines:
-            about = json.loads(line["about"])
+        abouts = [json.loads(line["about"]) for line in lines]
+        for about in abouts:
             for route, file in about["files"].items():
                 staged.files.setdefault(route, []).append(StagedFile(**file))
             staged.counts.update(about["counts"])
             for name, seen in about["lookups"].items():
-                known = staged.lookups.setdefault(name, {"matched": 0, "unmatched": 0})
-                for word, rows in seen.items():
-                    known[word] += rows
+                known = staged.lookups.get(name, {})
+                staged.lookups[name] = {word: rows + known.get(word, 0) for word, rows in seen.items()}
             for route, some in about["samples"].items():
                 staged.samples[route] = [*staged.samples.get(route, []), *some][:5]
-            reports += about["reports"]
-        costs = add_reports(reports)
+        costs = add_reports(report for about in abouts for report in about["reports"])
         for name, column in statuses.items():
             if column in costs:
                 staged.lookups[name] |= {word: getattr(costs[column], word) for word in _COSTS}
@@ -157,16 +153,15 @@ class _Task:
             self.lookups[name]["unmatched"] += pc.sum(pc.invert(flags)).as_py() or 0
         for name in self.carriers:
             self.reports.update(batch.column(name).drop_null().to_pylist())
-        missing = None
+        missing = pa.repeat(False, batch.num_rows)
         for name in stage.unresolved:
-            misses = pc.fill_null(pc.invert(batch.column(stage.statuses[name])), False)
-            missing = misses if missing is None else pc.or_(missing, misses)
+            missing = pc.or_(missing, pc.fill_null(pc.invert(batch.column(stage.statuses[name])), False))
         for route in pc.unique(routes).to_pylist():
             chosen = pc.equal(routes, route)
             self._count(route, batch, chosen)
             if route == FACT and KEYS in self.routes:
                 self._write(KEYS, batch.filter(chosen))
-            if route == FACT and missing is not None:
+            if route == FACT and stage.unresolved:
                 self._write(UNRESOLVED, batch.filter(pc.and_(missing, chosen)))
                 chosen = pc.and_not(chosen, missing)
             if route in self.routes:

@@ -1,7 +1,4 @@
-"""What people are told of a pipeline: what it works on, has done and holds, by its ledger; why it stopped, in one line.
-
-The stacks of Python and Java, often a hundred lines, go to the pipeline's log.
-"""
+"""What people are told of a pipeline: what it does, has done and holds, by its ledger; why it stopped, in one line."""
 
 from __future__ import annotations
 
@@ -58,17 +55,15 @@ class Status:
     last: Decision | None
     recent: list[Decision]
     behind: dict[str, int]  # versions of each master that have come since
-    works_on: tuple[str, float] | None = None  # and since when
+    works_on: tuple[str, float] | None  # and since when; None while it waits for rows or does not run
 
     def lines(self, now: float | None = None) -> list[tuple[str, str]]:
         last, now = self.last, time.time() if now is None else now
-        state = "running" if self.running else "stopped"
-        if self.running and self.works_on is not None:
+        state = "running: it waits for rows" if self.running else "stopped"
+        if self.works_on is not None:
             what, since = self.works_on
             clock = time.strftime("%H:%M:%S UTC", time.gmtime(since))
             state = f"running: {what} since {clock}, for {max(0.0, now - since):,.0f} s"
-        elif self.running:
-            state = "running: it waits for rows"
         if last is None:
             return [("state", state), ("batches", "0, none is loaded yet")]
         totals, rows = last.totals, counted(last.counts["rows_in"], "row")
@@ -135,18 +130,14 @@ def stopped(name: str, error: BaseException | None, failure: BaseException, log:
 def reason(text: str) -> str:
     """The line of a stack that says what happened: of tasks in Python the last, of Spark its condition.
 
-    >>> reason(
-    ...     "An error occurred while calling o1.x.\\n: org.apache.spark.X: [DIVIDE_BY_ZERO] Use try_divide.\\n\\tat y"
-    ... )
+    >>> reason("An error occurred while calling o1.x.\\n: org.spark.X: [DIVIDE_BY_ZERO] Use try_divide.\\n\\tat y")
     '[DIVIDE_BY_ZERO] Use try_divide.'
     """
     conditions = [found.group() for found in _CONDITION.finditer(text) if found.group(1) not in _WRAPPERS]
     if conditions:
         return conditions[0].strip()
-    if "Traceback (most recent call last)" in text:
-        raised = _RAISED.findall(text.partition("Traceback (most recent call last)")[2])
-        if raised:
-            return str(raised[0])
+    if raised := _RAISED.search(text.partition("Traceback (most recent call last)")[2]):
+        return raised.group(1)
     lines = [line.lstrip(": ") for line in text.strip().splitlines()]
     said = [line for line in lines if not line.startswith("An error occurred while calling")]
     return said[0] if said else "no reason was given"
