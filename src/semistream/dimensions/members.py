@@ -33,10 +33,12 @@ def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, 
     columns = {name: new.column(name) for name in shape.key}
     columns[shape.surrogate] = pa.array(np.arange(first, first + new.num_rows))
     columns[INFERRED] = pa.repeat(pa.scalar(True), new.num_rows)
+    marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen: valid until then
+    if marked.num_rows:
+        mark_of = _rows_of(store, shape, marked, new)
+        marks = marked.take(pa.array(mark_of, mask=mark_of < 0))
+        columns |= {VALID_TO: marks.column(VALID_FROM), OBSERVED: marks.column(OBSERVED)}
     rows = store_rows(store.schema, new.num_rows, columns)
-    marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen
-    if marked.num_rows and new.num_rows:
-        rows = _beside_marks(store, shape, rows, marked)
     return pa.concat_tables([members, rows.select(members.column_names)]), Work(rows, first + new.num_rows)
 
 
@@ -81,10 +83,7 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     latest = last_of_each(store.codec, changes)
     new = in_order(latest.filter(pc.not_equal(latest.column(OP), "delete")), shape.key)
     found = store.get(latest.select(list(shape.key)))
-    groups = groups_of(store.codec, [found, new], shape.key)
-    row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
-    row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
-    old = row_of[groups[found.num_rows :]]  # -1 for a new member: below, the value that is appended
+    old = _rows_of(store, shape, found, new)  # -1 for a new member: below, the value that is appended
     known = old >= 0
     first = int(store.manifest.properties[NEXT])
     numbers = np.append(found.column(shape.surrogate).to_numpy(), 0)[old]
@@ -197,18 +196,12 @@ def _packed(observed: tuple[int, ...]) -> bytes | None:
     return np.array(observed, np.int64).tobytes() if observed else None
 
 
-def _beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Table) -> pa.Table:
-    """Inferred members whose deletion came first are valid until then."""
-    groups = groups_of(store.codec, [rows, marked], shape.key)
-    after = rows.num_rows
-    ends: list[int | None] = [None] * after
-    observed: list[bytes | None] = [None] * after
-    for place, mark in enumerate(_versions(marked, np.zeros(marked.num_rows, np.int64), shape), after):
-        for row in np.flatnonzero(groups[:after] == groups[place]):
-            made = merge([mark, Version(None, None, None, 0)], [])[0]
-            ends[row], observed[row] = made.valid_to, _packed(made.observed)
-    new = {VALID_TO: times_of(ends, rows.schema.field(VALID_TO).type), OBSERVED: pa.array(observed, pa.binary())}
-    return store_rows(rows.schema, after, dict(zip(rows.column_names, rows.columns, strict=True)) | new)
+def _rows_of(store: MasterStore, shape: Shape, found: pa.Table, asked: pa.Table) -> Numbers:
+    """For each row of ``asked`` the row of ``found`` that has its key, the only one; -1 where there is none."""
+    groups = groups_of(store.codec, [found, asked], shape.key)
+    row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
+    row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
+    return row_of[groups[found.num_rows :]]
 
 
 def groups_of(codec: KeyCodec, tables: Sequence[pa.Table], names: Sequence[str]) -> Numbers:

@@ -27,10 +27,9 @@ _NEW = "_ss_new"
 def resolve(
     layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
-    """Fill the surrogate keys of rows whose members were missing; the members are made first.
+    """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
 
-    The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
-    dimension's table that they need. Rows are read in pieces, and what is kept of them takes grants of the ``budget``.
+    Returns these, and the version that each dimension's table must have for them.
     """
     paths = [file.path for file in files]
     made: list[_Members] = []
@@ -126,10 +125,7 @@ def check_mirror(warehouse: Warehouse, table: str, store: Path) -> None:
 
 
 def mirror(warehouse: Warehouse, table: str, store: Path, version: int) -> None:
-    """Bring the warehouse's table to a version of the dimension, or a later one: only members that changed are written.
-
-    A row of a dimension is never taken away, and its surrogate key is its identity.
-    """
+    """Bring the warehouse's table to a version of the dimension, or a later one; only changed members are written."""
     done = warehouse.mirrored(table)
     if done >= version:
         return

@@ -1,13 +1,5 @@
 """A pipeline from a TOML file. What is wrong is named with its line and the choices, all before Spark starts.
 
-    state = "state/sales"
-    source = { format = "parquet", path = "incoming" }
-    sink = { delta = "warehouse", table = "sales" }
-
-    [[step]]
-    lookup = "stores/products"
-    on = { product = "id" }
-
 Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from the environment: passwords stay there.
 """
 

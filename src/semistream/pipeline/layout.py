@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,26 +108,19 @@ class Layout:
         frame = mark_bad(frame, self.original, self.required, unfit)
         if names.TOO_MANY in frame.columns:
             frame = leave(frame, names.TOO_MANY, names.SHED)
-        side_by_side: list[tuple[int, Lookup]] = []
-        for number, step in enumerate(self.steps):
-            side_by_side += [(number, one) for one in step.lookups]
-            if not step.lookups:
-                frame = self.look_up(frame, side_by_side, masters)
-                side_by_side = []
-                frame = step.apply(frame, self, masters)
-        frame = self.look_up(frame, side_by_side, masters)
+        for looks_up, run in itertools.groupby(enumerate(self.steps), lambda numbered: bool(numbered[1].lookups)):
+            if looks_up:
+                frame = self.look_up(frame, [(number, one) for number, step in run for one in step.lookups], masters)
+            else:
+                for _, step in run:
+                    frame = step.apply(frame, self, masters)
         unfit = beyond(frame.schema, kept - set(self.original), self.limits)
         return leave_by(frame, [(when, QUARANTINE, why) for when, why in unfit])
 
     def look_up(self, frame: DataFrame, lookups: Sequence[tuple[int, Lookup]], masters: Masters) -> DataFrame:
-        """Lookups that stand side by side, with their places among the steps, done together.
-
-        They add the masters' columns, their statuses, and the routes of rows without a match.
-        """
+        """Lookups side by side, with their places among the steps, done together; rows without a match get routes."""
         from pyspark.sql import functions as F
 
-        if not lookups:
-            return frame
         about = FrameFacts.of(frame)
         kinds = {item.name: item.type for item in about.schema}
         asked: list[CrossingLookup] = []

@@ -1,8 +1,5 @@
 """``StoreSink``: a stream of changes keeps a store or a dimension current, each batch once, as one new version.
 
-A second query in the application that looks the store up, or one of its own. A batch's number is published with its
-rows, so a replay changes nothing; who looks up meanwhile reads one version or the next, never half of one.
-
 >>> sink = StoreSink("/data/products", app="prices", format="debezium")  # doctest: +SKIP
 >>> changes.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/prices").start()  # doctest: +SKIP
 """
@@ -66,9 +63,8 @@ class StoreSink:
         self.last: Applied | None = None
         self.seconds_behind: float | None = None  # of the newest change, when it could be looked up
         if not isinstance(app, str) or not app:
-            raise ArgumentError(
-                f"app={app!r} is no name; give the stream of changes a name that stays, such as 'prices'"
-            )
+            said = "is no name; give the stream of changes a name that stays, such as 'prices'"
+            raise ArgumentError(f"app={app!r} {said}")
         if self.rejects is None and max_bad_rate:
             raise ArgumentError(f"max_bad_rate={max_bad_rate} lets bad records pass; say by rejects= where they go")
         opened = MasterStore.open(store)
