@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from semistream.changes.rows import OP, Numbers, columns_of, distinct, last_of_each, store_rows
 from semistream.changes.values import ints, times_of
 from semistream.dimensions.history import Change, Version, merge, position
-from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, VALIDITY, Counts, Shape, Work
+from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, Counts, Shape, Work
 from semistream.errors import SchemaError
 from semistream.keys import KeyCodec
 from semistream.stores import MasterStore
@@ -25,7 +25,8 @@ _FOREVER = np.iinfo(np.int64)
 
 def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, Work]:
     """The members that distinct keys have, and rows for those that have none, numbered in the order of the keys."""
-    found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *VALIDITY] if shape.history else [])])
+    versions = [INFERRED, VALID_FROM, VALID_TO, OBSERVED] if shape.history else []
+    found = store.get(asked, [*shape.key, shape.surrogate, *versions])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
     known = store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))
     new = in_order(asked.filter(pa.array(~known)), shape.key)
@@ -164,7 +165,8 @@ def _history_rows(
     columns[INFERRED] = pa.array([one.inferred for _, one in made], pa.bool_())
     columns[VALID_FROM] = times_of([one.valid_from for _, one in made], kind)
     columns[VALID_TO] = times_of([one.valid_to for _, one in made], kind)
-    columns[OBSERVED] = pa.array([_packed(one.observed) for _, one in made], pa.binary())
+    observed = [np.array(one.observed, np.int64).tobytes() if one.observed else None for _, one in made]
+    columns[OBSERVED] = pa.array(observed, pa.binary())
     return store_rows(store.schema, len(made), columns)
 
 
@@ -184,16 +186,11 @@ def _versions(rows: pa.Table, values: Numbers, shape: Shape) -> list[Version]:
     times = [ints(rows.column(name), rows.schema.field(name).type).to_pylist() for name in (VALID_FROM, VALID_TO)]
     others = [rows.column(name).to_pylist() for name in (shape.surrogate, INFERRED, OBSERVED)]
     made = []
-    for begin, end, number, inferred, seen, value in zip(
-        *times, *others, values[: rows.num_rows].tolist(), strict=True
-    ):
+    found = zip(*times, *others, values[: rows.num_rows].tolist(), strict=True)
+    for begin, end, number, inferred, seen, value in found:
         observed = tuple(np.frombuffer(seen or b"", np.int64).tolist())
         made.append(Version(begin, end, None if inferred or number is None else (value,), number, observed))
     return made
-
-
-def _packed(observed: tuple[int, ...]) -> bytes | None:
-    return np.array(observed, np.int64).tobytes() if observed else None
 
 
 def _rows_of(store: MasterStore, shape: Shape, found: pa.Table, asked: pa.Table) -> Numbers:

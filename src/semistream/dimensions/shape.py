@@ -13,7 +13,6 @@ from semistream.changes.rows import Reject
 from semistream.errors import ArgumentError
 
 VALID_FROM, VALID_TO, INFERRED, OBSERVED = "valid_from", "valid_to", "inferred", "observed"
-VALIDITY = (VALID_FROM, VALID_TO, OBSERVED)  # the columns that only a history has
 NEXT = "next_key"
 DIMENSION = "dimension"
 

@@ -181,15 +181,13 @@ class Layout:
         """For one batch; files that no table gets go into ``staging``."""
         now = int(started * 1_000_000)
         stamped = {"_batch": batch.number, "_time": now}
+        marked = {names.SOURCE: None, "batch": batch.number, "time": now}
         facts = tuple(schemas.taken.values())
         columns: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             FACT: (facts, {}),
             names.UNMATCHED: ((*self.carried, REASON, *stamped), stamped),
             names.SHED: ((*self.original, *stamped), stamped),
-            QUARANTINE: (
-                (names.RECORD, names.SOURCE, REASON, "batch", "time"),
-                {"batch": batch.number, "time": now, names.SOURCE: None},
-            ),
+            QUARANTINE: ((names.RECORD, names.SOURCE, REASON, "batch", "time"), marked),
         }
         routes = []
         for route, schema in schemas.tables.items():

@@ -204,9 +204,8 @@ class Lookup(PipelineLookupSpec, Step):
         if any(known.types.get(name) is None for name in self.keys):
             return
         stream = pa.schema([pa.field(name, known.types[name]) for name in self.keys])
-        columns = [] if self.columns is None else list(self.columns)
         try:
-            bind(LookupSpec(on=self.keys, columns=columns, suffix="_master"), stream, store)
+            bind(LookupSpec(on=self.keys, columns=self.columns or (), suffix="_master"), stream, store)
         except SemistreamError as error:
             raise known.error("columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
 
