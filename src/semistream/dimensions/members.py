@@ -69,8 +69,7 @@ def surrogates(
     order = np.argsort(places, kind="stable")
     places, numbers, mine = places[order], numbers[order], mine[order]
     at = np.searchsorted(places, theirs * span + ranks[len(mine) :], "right") - 1
-    first = np.searchsorted(mine, theirs, "left")
-    at = np.maximum(at, first)  # before the first version: the first
+    at = np.maximum(at, np.searchsorted(mine, theirs))  # before the first version: the first
     result[valid] = numbers[at[valid]]
     return pa.array(result)
 
@@ -112,10 +111,9 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
 def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective: str) -> Work:
     """Type 2: changes become versions of their members, late ones in between."""
     kind = store.schema.field(VALID_FROM).type
-    times = changes.column(effective).combine_chunks()
-    if times.null_count:
+    if absent := changes.column(effective).null_count:
         raise SchemaError(
-            f"{times.null_count} changes have no time in column {effective!r}; a history needs one for each: "
+            f"{absent} changes have no time in column {effective!r}; a history needs one for each: "
             "name another column with effective="
         )
     at_one_time = KeyCodec([*store.codec.fields, changes.schema.field(effective)])

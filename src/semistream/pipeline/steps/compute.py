@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
-from semistream.pipeline.steps.contract import Known, Step, StepForm, table_of
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,4 +49,10 @@ def compute(**columns: str) -> Compute:
     return Compute(dict(columns))
 
 
-FORM = StepForm("compute", lambda value, _: compute(**table_of(value)))
+def _read(value: Any, _: Path) -> Compute:
+    if not isinstance(value, dict):
+        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
+    return compute(**value)
+
+
+FORM = StepForm("compute", _read)
