@@ -20,11 +20,12 @@ from semistream.pipeline.routes import BROKEN, FACT, QUARANTINE, REASON, ROUTE, 
 from semistream.pipeline.staging import Route, Stage
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import GIVEN_UP, Lookup
-from semistream.spark.frames import quoted, spark_arrow
+from semistream.spark.frames import arrow_schema, quoted, spark_arrow
 from semistream.spark.lookups import CrossingLookup, look_up_all
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
 from semistream.warehouse.contract import Limits, Warehouse
+from semistream.warehouse.schemas import stored_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -236,9 +237,6 @@ class Schemas:
 def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     """Let Spark analyse the steps once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
-
-    from semistream.spark.frames import arrow_schema
-    from semistream.warehouse.schemas import stored_schema
 
     try:
         rows = layout.prepare_rows(source, masters.versions, 1.0, (), "")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
+from semistream.changes.duplicates import SeenKeys
 from semistream.errors import ArgumentError, SchemaError, StateError, choose, local_path
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
@@ -23,15 +24,14 @@ from semistream.pipeline.steps.lookup import seconds_of
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
-from semistream.warehouse import ForeignCheckpointError, query_of
+from semistream.spark.frames import arrow_schema
+from semistream.spark.session import local_session
+from semistream.warehouse import ForeignCheckpointError, Warehouse, query_of
 from semistream.warehouse.marks import check_app
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from semistream.changes.duplicates import SeenKeys
-    from semistream.warehouse.contract import Warehouse
 
 
 class Pipeline:
@@ -106,8 +106,6 @@ class Pipeline:
         if isinstance(self.source, Source):
             return self.source.columns()
         if hasattr(self.source, "schema"):
-            from semistream.spark.frames import arrow_schema
-
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None
 
@@ -228,8 +226,6 @@ class Pipeline:
         self, spark: SparkSession | None, *, once: bool, replaces: str | None = None, told: OnDecision | None = None
     ) -> Running:
         """At work, with what was decided before carried out, and no stream yet."""
-        from semistream.spark.session import local_session
-
         self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()

@@ -41,9 +41,8 @@ def compute(**columns: str) -> Compute:
     """Add columns: ``compute(revenue="quantity * price")``, in Spark SQL."""
     for name, expression in columns.items():
         if not isinstance(expression, str) or not expression.strip():
-            raise ArgumentError(
-                f"compute({name}={expression!r}): give an expression in SQL, such as 'quantity * price'"
-            )
+            said = "give an expression in SQL, such as 'quantity * price'"
+            raise ArgumentError(f"compute({name}={expression!r}): {said}")
     if not columns:
         raise ArgumentError("compute() adds no column; name some, as in compute(revenue='quantity * price')")
     return Compute(dict(columns))
