@@ -33,19 +33,7 @@ from semistream.changes.applying import Token, check_token, publish, token_prope
 from semistream.changes.reading import plain_changes
 from semistream.changes.rows import TIME, Changes, distinct
 from semistream.dimensions.members import infer, merge_history, overwrite, surrogates
-from semistream.dimensions.shape import (
-    DIMENSION,
-    INFERRED,
-    NEXT,
-    OBSERVED,
-    VALID_FROM,
-    VALID_TO,
-    Counts,
-    DimensionChange,
-    Shape,
-    Work,
-    unknown_row,
-)
+from semistream.dimensions.shape import DIMENSION, NEXT, OBSERVED, VALID_FROM, Counts, DimensionChange, Shape, Work
 from semistream.errors import ArgumentError, StoreError
 from semistream.stores import MasterStore
 from semistream.stores.fetching import key_columns, to_batch
@@ -93,17 +81,11 @@ class Dimension:
         kind = pa.timestamp("us", "UTC") if time is None else time
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind)):
             raise ArgumentError(f"time={kind} cannot say when a version is valid; use a timestamp, a date or int64")
-        fields = [*keys, pa.field(surrogate, pa.int64()), *attributes, pa.field(INFERRED, pa.bool_())]
-        if history:
-            fields += [pa.field(VALID_FROM, kind), pa.field(VALID_TO, kind), pa.field(OBSERVED, pa.binary())]
-        schema = pa.schema(fields)
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-        if twice:
-            raise ArgumentError(f"column {twice[0]!r} would be there twice; a dimension has the columns {schema.names}")
+        schema = Shape.store_schema(keys, surrogate, attributes, kind if history else None)
         shape = Shape(
             tuple(keys.names), tuple(attributes.names), surrogate, history, source, unknown_key, unknown_member
         )
-        unknown_row(shape, schema)  # fails now rather than later
+        shape.unknown_row(schema)  # fails now rather than later
         properties = {DIMENSION: shape.dump(), NEXT: str(first_key)}
         return cls(MasterStore.build(schema.empty_table(), path, key=keys.names, properties=properties))
 
@@ -205,17 +187,16 @@ class Dimension:
         self.store = self.store.latest()
         store = self.store if version is None else MasterStore.open(self.path, version)
         codes = None if since is None else store.changed_since(since)
-        names = [name for name in store.schema.names if name != OBSERVED]
+        schema = pa.schema([item for item in store.schema if item.name != OBSERVED])
         if codes is None:
-            batches = list(store.scan(names))
+            batches = list(store.scan(schema.names))
         else:
             found = store.reader().match(codes)
-            batches = [to_batch(store, codes[index], rows, names) for index, rows in found]
-        schema = pa.schema([store.schema.field(name) for name in names])
+            batches = [to_batch(store, codes[index], rows, schema.names) for index, rows in found]
         table = pa.Table.from_batches(batches, schema)
         table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))
         if codes is None:
-            table = pa.concat_tables([unknown_row(self.shape, schema), table])
+            table = pa.concat_tables([self.shape.unknown_row(schema), table])
         return table, codes is None
 
 

@@ -92,15 +92,13 @@ def _observations(ordered: list[Version]) -> dict[int, _Observation]:
         owner = None if one.inferred or one.mark else one.surrogate
         if begin is not None:
             known[begin] = _Observation(None if begin == end else one.values, owner, one.values)
+            owner = None  # it belongs to the first of them, which began the version
         for time in one.observed:
-            before, after = begin is not None and time < begin, end is not None and time > end
-            if before or after:
+            if (begin is not None and time < begin) or (end is not None and time > end):
                 known[time] = _Observation(None)
-            elif begin is None:
-                known[time] = _Observation(one.values, owner, one.values)
-                owner = None  # the first of them began the version
             else:
-                known[time] = _Observation(one.values, None, one.values)
+                known[time] = _Observation(one.values, owner, one.values)
+                owner = None
         following = ordered[place + 1].valid_from if place + 1 < len(ordered) else None
         if end is not None and end not in (following, begin):
             known[end] = _Observation(None)
@@ -130,11 +128,8 @@ def _versions(known: dict[int, _Observation], open_left: bool, inferred: int | N
                 made[-1] = last._replace(observed=(*last.observed, time))
             continue
         if running is not None:
-            if (
-                seen.values is not None
-                and seen.values == running.values
-                and None in (running.surrogate, seen.surrogate)
-            ):
+            same = seen.values is not None and seen.values == running.values
+            if same and None in (running.surrogate, seen.surrogate):
                 # The same values still; but two versions that both have a surrogate key stay two.
                 surrogate = running.surrogate if seen.surrogate is None else seen.surrogate
                 made[-1] = running._replace(surrogate=surrogate, observed=(*running.observed, time))

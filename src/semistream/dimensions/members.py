@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from semistream.changes.rows import OP, Numbers, columns_of, distinct, last_of_each, store_rows
 from semistream.changes.values import ints, times_of
 from semistream.dimensions.history import Change, Version, merge, position
-from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, VALIDITY, Counts, Shape, Work
+from semistream.dimensions.shape import INFERRED, NEXT, OBSERVED, VALID_FROM, VALID_TO, Counts, Shape, Work
 from semistream.errors import SchemaError
 from semistream.keys import KeyCodec
 from semistream.stores import MasterStore
@@ -25,7 +25,8 @@ _FOREVER = np.iinfo(np.int64)
 
 def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, Work]:
     """The members that distinct keys have, and rows for those that have none, numbered in the order of the keys."""
-    found = store.get(asked, [*shape.key, shape.surrogate, *([INFERRED, *VALIDITY] if shape.history else [])])
+    versions = [INFERRED, VALID_FROM, VALID_TO, OBSERVED] if shape.history else []
+    found = store.get(asked, [*shape.key, shape.surrogate, *versions])
     members = found.filter(pc.is_valid(found.column(shape.surrogate)))
     known = store.codec.among(columns_of(asked, shape.key), columns_of(members, shape.key))
     new = in_order(asked.filter(pa.array(~known)), shape.key)
@@ -33,10 +34,12 @@ def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, 
     columns = {name: new.column(name) for name in shape.key}
     columns[shape.surrogate] = pa.array(np.arange(first, first + new.num_rows))
     columns[INFERRED] = pa.repeat(pa.scalar(True), new.num_rows)
+    marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen: valid until then
+    if marked.num_rows:
+        mark_of = _rows_of(store, shape, marked, new)
+        marks = marked.take(pa.array(mark_of, mask=mark_of < 0))
+        columns |= {VALID_TO: marks.column(VALID_FROM), OBSERVED: marks.column(OBSERVED)}
     rows = store_rows(store.schema, new.num_rows, columns)
-    marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen
-    if marked.num_rows and new.num_rows:
-        rows = _beside_marks(store, shape, rows, marked)
     return pa.concat_tables([members, rows.select(members.column_names)]), Work(rows, first + new.num_rows)
 
 
@@ -66,8 +69,7 @@ def surrogates(
     order = np.argsort(places, kind="stable")
     places, numbers, mine = places[order], numbers[order], mine[order]
     at = np.searchsorted(places, theirs * span + ranks[len(mine) :], "right") - 1
-    first = np.searchsorted(mine, theirs, "left")
-    at = np.maximum(at, first)  # before the first version: the first
+    at = np.maximum(at, np.searchsorted(mine, theirs))  # before the first version: the first
     result[valid] = numbers[at[valid]]
     return pa.array(result)
 
@@ -81,10 +83,7 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     latest = last_of_each(store.codec, changes)
     new = in_order(latest.filter(pc.not_equal(latest.column(OP), "delete")), shape.key)
     found = store.get(latest.select(list(shape.key)))
-    groups = groups_of(store.codec, [found, new], shape.key)
-    row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
-    row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
-    old = row_of[groups[found.num_rows :]]  # -1 for a new member: below, the value that is appended
+    old = _rows_of(store, shape, found, new)  # -1 for a new member: below, the value that is appended
     known = old >= 0
     first = int(store.manifest.properties[NEXT])
     numbers = np.append(found.column(shape.surrogate).to_numpy(), 0)[old]
@@ -112,10 +111,9 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
 def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective: str) -> Work:
     """Type 2: changes become versions of their members, late ones in between."""
     kind = store.schema.field(VALID_FROM).type
-    times = changes.column(effective).combine_chunks()
-    if times.null_count:
+    if absent := changes.column(effective).null_count:
         raise SchemaError(
-            f"{times.null_count} changes have no time in column {effective!r}; a history needs one for each: "
+            f"{absent} changes have no time in column {effective!r}; a history needs one for each: "
             "name another column with effective="
         )
     at_one_time = KeyCodec([*store.codec.fields, changes.schema.field(effective)])
@@ -165,7 +163,8 @@ def _history_rows(
     columns[INFERRED] = pa.array([one.inferred for _, one in made], pa.bool_())
     columns[VALID_FROM] = times_of([one.valid_from for _, one in made], kind)
     columns[VALID_TO] = times_of([one.valid_to for _, one in made], kind)
-    columns[OBSERVED] = pa.array([_packed(one.observed) for _, one in made], pa.binary())
+    observed = [np.array(one.observed, np.int64).tobytes() if one.observed else None for _, one in made]
+    columns[OBSERVED] = pa.array(observed, pa.binary())
     return store_rows(store.schema, len(made), columns)
 
 
@@ -185,30 +184,19 @@ def _versions(rows: pa.Table, values: Numbers, shape: Shape) -> list[Version]:
     times = [ints(rows.column(name), rows.schema.field(name).type).to_pylist() for name in (VALID_FROM, VALID_TO)]
     others = [rows.column(name).to_pylist() for name in (shape.surrogate, INFERRED, OBSERVED)]
     made = []
-    for begin, end, number, inferred, seen, value in zip(
-        *times, *others, values[: rows.num_rows].tolist(), strict=True
-    ):
+    found = zip(*times, *others, values[: rows.num_rows].tolist(), strict=True)
+    for begin, end, number, inferred, seen, value in found:
         observed = tuple(np.frombuffer(seen or b"", np.int64).tolist())
         made.append(Version(begin, end, None if inferred or number is None else (value,), number, observed))
     return made
 
 
-def _packed(observed: tuple[int, ...]) -> bytes | None:
-    return np.array(observed, np.int64).tobytes() if observed else None
-
-
-def _beside_marks(store: MasterStore, shape: Shape, rows: pa.Table, marked: pa.Table) -> pa.Table:
-    """Inferred members whose deletion came first are valid until then."""
-    groups = groups_of(store.codec, [rows, marked], shape.key)
-    after = rows.num_rows
-    ends: list[int | None] = [None] * after
-    observed: list[bytes | None] = [None] * after
-    for place, mark in enumerate(_versions(marked, np.zeros(marked.num_rows, np.int64), shape), after):
-        for row in np.flatnonzero(groups[:after] == groups[place]):
-            made = merge([mark, Version(None, None, None, 0)], [])[0]
-            ends[row], observed[row] = made.valid_to, _packed(made.observed)
-    new = {VALID_TO: times_of(ends, rows.schema.field(VALID_TO).type), OBSERVED: pa.array(observed, pa.binary())}
-    return store_rows(rows.schema, after, dict(zip(rows.column_names, rows.columns, strict=True)) | new)
+def _rows_of(store: MasterStore, shape: Shape, found: pa.Table, asked: pa.Table) -> Numbers:
+    """For each row of ``asked`` the row of ``found`` that has its key, the only one; -1 where there is none."""
+    groups = groups_of(store.codec, [found, asked], shape.key)
+    row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
+    row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
+    return row_of[groups[found.num_rows :]]
 
 
 def groups_of(codec: KeyCodec, tables: Sequence[pa.Table], names: Sequence[str]) -> Numbers:

@@ -13,7 +13,6 @@ from semistream.changes.rows import Reject
 from semistream.errors import ArgumentError
 
 VALID_FROM, VALID_TO, INFERRED, OBSERVED = "valid_from", "valid_to", "inferred", "observed"
-VALIDITY = (VALID_FROM, VALID_TO, OBSERVED)  # the columns that only a history has
 NEXT = "next_key"
 DIMENSION = "dimension"
 
@@ -31,12 +30,39 @@ class Shape:
     unknown_member: Mapping[str, Any] | None = None
 
     @staticmethod
+    def store_schema(key: pa.Schema, surrogate: str, attributes: pa.Schema, time: pa.DataType | None) -> pa.Schema:
+        """The columns of a dimension's store; with a history they say by the type ``time`` when a version is valid."""
+        fields = [*key, pa.field(surrogate, pa.int64()), *attributes, pa.field(INFERRED, pa.bool_())]
+        if time is not None:
+            fields += [pa.field(VALID_FROM, time), pa.field(VALID_TO, time), pa.field(OBSERVED, pa.binary())]
+        names = [item.name for item in fields]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ArgumentError(f"column {twice[0]!r} would be there twice; a dimension has the columns {names}")
+        return pa.schema(fields)
+
+    @staticmethod
     def load(text: str) -> Shape:
         found = json.loads(text)
         return Shape(tuple(found.pop("key")), tuple(found.pop("attributes")), **found)
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
+
+    def unknown_row(self, schema: pa.Schema) -> pa.Table:
+        """The row of the unknown member, if the dimension has one."""
+        if self.unknown_member is None:
+            return schema.empty_table()
+        for name in self.unknown_member:
+            if name not in self.attributes:
+                known = list(self.attributes)
+                raise ArgumentError(f"unknown_member: {name!r} is no attribute; the attributes are {known}")
+        row = {**self.unknown_member, self.surrogate: self.unknown_key, INFERRED: False}
+        try:
+            return pa.Table.from_pylist([row], schema=schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            said = f"does not fit the attributes: {error}"
+            raise ArgumentError(f"unknown_member={self.unknown_member!r} {said}") from error
 
 
 @dataclass
@@ -67,19 +93,3 @@ class Work:
     rows: pa.Table
     next_key: int
     counts: Counts = field(default_factory=Counts)
-
-
-def unknown_row(shape: Shape, schema: pa.Schema) -> pa.Table:
-    """The row of the unknown member, if the dimension has one."""
-    if shape.unknown_member is None:
-        return schema.empty_table()
-    unknown = [name for name in shape.unknown_member if name not in shape.attributes]
-    if unknown:
-        raise ArgumentError(
-            f"unknown_member: {unknown[0]!r} is no attribute; the attributes are {list(shape.attributes)}"
-        )
-    row = {**shape.unknown_member, shape.surrogate: shape.unknown_key, INFERRED: False}
-    try:
-        return pa.Table.from_pylist([row], schema=schema)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ArgumentError(f"unknown_member={shape.unknown_member!r} does not fit the attributes: {error}") from error

@@ -27,10 +27,9 @@ _NEW = "_ss_new"
 def resolve(
     layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
-    """Fill the surrogate keys of rows whose members were missing; the members are made first.
+    """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
 
-    The finished files are in ``place``, and their names begin with ``prefix``. Returns them, and the version of each
-    dimension's table that they need. Rows are read in pieces, and what is kept of them takes grants of the ``budget``.
+    Returns these, and the version that each dimension's table must have for them.
     """
     paths = [file.path for file in files]
     made: list[_Members] = []
@@ -63,10 +62,6 @@ def resolve(
     return finished, versions
 
 
-def _distinct(keys: pa.Table) -> pa.Table:
-    return keys.group_by(keys.column_names, use_threads=False).aggregate([])
-
-
 @dataclass(frozen=True)
 class _Members:
     """Members of one dimension, for the rows that missed them."""
@@ -86,20 +81,18 @@ class _Members:
             missing = self._missing(table)
             size = COPIES * missing.nbytes
             if waiting and budget.parts[part] + size > budget.total // 4:
-                self.dimension.assign(_distinct(pa.concat_tables(waiting)))
+                self.dimension.assign(pa.concat_tables(waiting))
                 waiting = []
                 budget.release(part)
             budget.require(part, size)
             waiting.append(missing)
-        self.dimension.assign(_distinct(pa.concat_tables(waiting)))
+        self.dimension.assign(pa.concat_tables(waiting))
         budget.release(part)
 
     def _missing(self, table: pa.Table) -> pa.Table:
-        """The distinct keys of rows that missed; a key with a NULL in it is nobody's."""
-        chosen = pc.invert(table.column(self.status))
-        for name in self.asked:
-            chosen = pc.and_(chosen, pc.is_valid(table.column(name)))
-        return _distinct(table.select(self.asked).filter(chosen).rename_columns(self.keys))
+        """The distinct keys of rows that missed; one with a NULL in it gets no member, and matches nothing."""
+        keys = table.select(self.asked).filter(pc.invert(table.column(self.status))).rename_columns(self.keys)
+        return keys.group_by(self.keys, use_threads=False).aggregate([])
 
     def fill(self, table: pa.Table) -> pa.Table:
         """The table with the columns filled where the row had missed; all members are there by now."""
@@ -126,10 +119,7 @@ def check_mirror(warehouse: Warehouse, table: str, store: Path) -> None:
 
 
 def mirror(warehouse: Warehouse, table: str, store: Path, version: int) -> None:
-    """Bring the warehouse's table to a version of the dimension, or a later one: only members that changed are written.
-
-    A row of a dimension is never taken away, and its surrogate key is its identity.
-    """
+    """Bring the warehouse's table to a version of the dimension, or a later one; only changed members are written."""
     done = warehouse.mirrored(table)
     if done >= version:
         return

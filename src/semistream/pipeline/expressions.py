@@ -1,15 +1,12 @@
 """Expressions in Spark SQL: which columns they use, and what they must not do.
 
-An expression makes one value of one row. What makes several rows of one, or needs other rows, would lose rows or make
-up new ones, and what calls Java runs code: all three are refused by name, before Spark starts. The names are those of
-Spark's registry of functions (a test compares them); what the parser knows to be of that kind is refused too.
+What makes several rows of one or needs other rows would lose rows or make up new ones, and what calls Java runs code:
+all are refused by the names of Spark's registry of functions (a test compares them), and by what the parser knows.
 """
 
 from __future__ import annotations
 
 import itertools
-from functools import cache
-from typing import Any
 
 from semistream.errors import ArgumentError
 
@@ -53,8 +50,11 @@ def columns_of(expression: str) -> list[str]:
     >>> columns_of("quantity * price")
     ['quantity', 'price']
     """
-    sqlglot = _sqlglot()
-    sql = sqlglot.expressions
+    try:
+        import sqlglot
+        from sqlglot import expressions as sql
+    except ImportError:
+        raise ArgumentError("a pipeline needs the package sqlglot; run: pip install 'semistream[pipeline]'") from None
     try:
         tokens = itertools.pairwise(sqlglot.tokenize(expression, read="spark"))
         functions = [one.text.lower() for one, after in tokens if after.text == "(" and one.token_type.name != "STRING"]
@@ -91,12 +91,3 @@ def columns_of(expression: str) -> list[str]:
     lambdas = {name.name for one in tree.find_all(sql.Lambda) for name in one.expressions}
     used = (one.parts[0].name for one in tree.find_all(sql.Column))
     return list(dict.fromkeys(name for name in used if name not in lambdas))
-
-
-@cache
-def _sqlglot() -> Any:
-    try:
-        import sqlglot
-    except ImportError:
-        raise ArgumentError("a pipeline needs the package sqlglot; run: pip install 'semistream[pipeline]'") from None
-    return sqlglot

@@ -1,13 +1,5 @@
 """A pipeline from a TOML file. What is wrong is named with its line and the choices, all before Spark starts.
 
-    state = "state/sales"
-    source = { format = "parquet", path = "incoming" }
-    sink = { delta = "warehouse", table = "sales" }
-
-    [[step]]
-    lookup = "stores/products"
-    on = { product = "id" }
-
 Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from the environment: passwords stay there.
 """
 
@@ -35,7 +27,6 @@ _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
 _HEADER = re.compile(rf"\s*(\[\[?)\s*{_DOTTED}\s*\]")
 _KEY = re.compile(rf"\s*{_DOTTED}\s*=")
-_PART = re.compile(r"\"([^\"]+)\"|'([^']+)'|([\w-]+)")
 
 
 class _Lines:
@@ -70,7 +61,7 @@ class _Lines:
 
 
 def _parts(name: str) -> list[str]:
-    return [double or single or bare for double, single, bare in _PART.findall(name)]
+    return [part[1:-1] if part[0] in "\"'" else part for part in re.findall(_NAME, name)]
 
 
 def load(path: str | os.PathLike[str]) -> Pipeline:
@@ -176,11 +167,9 @@ def _shed(body: Any, lines: _Lines) -> Shed:
 def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Warehouse]:
     kinds = [word for word in body if word in WAREHOUSES]
     if len(kinds) != 1:
-        like = _like(body, WAREHOUSES)
-        said = f'the sink is one of {", ".join(WAREHOUSES)}, for example delta = "warehouse"{like}'
+        said = f'the sink is one of {", ".join(WAREHOUSES)}, for example delta = "warehouse"{_like(body, WAREHOUSES)}'
         raise lines.error("sink", 0, "", said)
-    kind = kinds[0]
-    form = WAREHOUSES[kind]
+    kind, form = kinds[0], WAREHOUSES[kinds[0]]
     _known(body, (kind, "table", *form.settings), lines, "sink", 0, f"a {kind} sink")
     if "table" not in body:
         raise lines.error("sink", 0, kind, "the sink needs a table, the name of the table of facts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from semistream.pipeline.routes import BROKEN, FACT, QUARANTINE, REASON, ROUTE, 
 from semistream.pipeline.staging import Route, Stage
 from semistream.pipeline.steps.contract import Step
 from semistream.pipeline.steps.lookup import GIVEN_UP, Lookup
-from semistream.spark.frames import quoted, spark_arrow
+from semistream.spark.frames import arrow_schema, quoted, spark_arrow
 from semistream.spark.lookups import CrossingLookup, look_up_all
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.spec import EnrichSpec
 from semistream.warehouse.contract import Limits, Warehouse
+from semistream.warehouse.schemas import stored_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,26 +109,19 @@ class Layout:
         frame = mark_bad(frame, self.original, self.required, unfit)
         if names.TOO_MANY in frame.columns:
             frame = leave(frame, names.TOO_MANY, names.SHED)
-        side_by_side: list[tuple[int, Lookup]] = []
-        for number, step in enumerate(self.steps):
-            side_by_side += [(number, one) for one in step.lookups]
-            if not step.lookups:
-                frame = self.look_up(frame, side_by_side, masters)
-                side_by_side = []
-                frame = step.apply(frame, self, masters)
-        frame = self.look_up(frame, side_by_side, masters)
+        for looks_up, run in itertools.groupby(enumerate(self.steps), lambda numbered: bool(numbered[1].lookups)):
+            if looks_up:
+                frame = self.look_up(frame, [(number, one) for number, step in run for one in step.lookups], masters)
+            else:
+                for _, step in run:
+                    frame = step.apply(frame, self, masters)
         unfit = beyond(frame.schema, kept - set(self.original), self.limits)
         return leave_by(frame, [(when, QUARANTINE, why) for when, why in unfit])
 
     def look_up(self, frame: DataFrame, lookups: Sequence[tuple[int, Lookup]], masters: Masters) -> DataFrame:
-        """Lookups that stand side by side, with their places among the steps, done together.
-
-        They add the masters' columns, their statuses, and the routes of rows without a match.
-        """
+        """Lookups side by side, with their places among the steps, done together; rows without a match get routes."""
         from pyspark.sql import functions as F
 
-        if not lookups:
-            return frame
         about = FrameFacts.of(frame)
         kinds = {item.name: item.type for item in about.schema}
         asked: list[CrossingLookup] = []
@@ -187,15 +182,13 @@ class Layout:
         """For one batch; files that no table gets go into ``staging``."""
         now = int(started * 1_000_000)
         stamped = {"_batch": batch.number, "_time": now}
+        marked = {names.SOURCE: None, "batch": batch.number, "time": now}
         facts = tuple(schemas.taken.values())
         columns: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             FACT: (facts, {}),
             names.UNMATCHED: ((*self.carried, REASON, *stamped), stamped),
             names.SHED: ((*self.original, *stamped), stamped),
-            QUARANTINE: (
-                (names.RECORD, names.SOURCE, REASON, "batch", "time"),
-                {"batch": batch.number, "time": now, names.SOURCE: None},
-            ),
+            QUARANTINE: ((names.RECORD, names.SOURCE, REASON, "batch", "time"), marked),
         }
         routes = []
         for route, schema in schemas.tables.items():
@@ -244,9 +237,6 @@ class Schemas:
 def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
     """Let Spark analyse the steps once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
-
-    from semistream.spark.frames import arrow_schema
-    from semistream.warehouse.schemas import stored_schema
 
     try:
         rows = layout.prepare_rows(source, masters.versions, 1.0, (), "")

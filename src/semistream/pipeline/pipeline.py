@@ -1,15 +1,4 @@
-"""``Pipeline``: sources, steps and a warehouse, declared; checked, run, stopped, killed and started again.
-
->>> from semistream.pipeline import Pipeline, lookup, source  # doctest: +SKIP
->>> pipeline = Pipeline(  # doctest: +SKIP
-...     source=source("json", "incoming", schema={"sale_id": "bigint", "product": "string", "quantity": "int"}),
-...     steps=[lookup("stores/products", on={"product": "id"}, columns=["price"], on_miss="hold")],
-...     sink=DeltaWarehouse("warehouse"),
-...     table="sales",
-...     state="state/sales",
-... )
->>> pipeline.run(once=True)  # doctest: +SKIP
-"""
+"""``Pipeline``: sources, steps and a warehouse, declared; checked, run, stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -21,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from semistream.budget import parse_bytes
-from semistream.errors import ArgumentError, SchemaError, StateError, local_path
+from semistream.changes.duplicates import SeenKeys
+from semistream.errors import ArgumentError, SchemaError, StateError, choose, local_path
 from semistream.pipeline.decision import Decision
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.pipeline.memory import Memory, arrange, divide
@@ -34,15 +24,14 @@ from semistream.pipeline.steps.lookup import seconds_of
 from semistream.shedding import Shed
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
-from semistream.warehouse import ForeignCheckpointError, query_of
+from semistream.spark.frames import arrow_schema
+from semistream.spark.session import local_session
+from semistream.warehouse import ForeignCheckpointError, Warehouse, query_of
 from semistream.warehouse.marks import check_app
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from semistream.changes.duplicates import SeenKeys
-    from semistream.warehouse.contract import Warehouse
 
 
 class Pipeline:
@@ -68,18 +57,17 @@ class Pipeline:
     ) -> None:
         """Declare a pipeline; nothing happens yet.
 
-        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes
-        one. ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those
-        that cannot be loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger,
-        held rows. ``memory`` is for all lookups together, an eighth of it for rows that wait and keys that are
-        remembered. Rows in which a ``required`` column is NULL are bad; a batch with a larger share of bad rows
-        than ``max_bad_rate`` stops the run. ``dimensions`` are {table: store}: these tables follow their
-        stores; those that make members do so under the name of their store anyway. ``trigger`` is a time such
-        as "5 seconds". ``new_columns`` of Parquet files are refused, or ignored ("ignore"). ``shed`` lets rows
-        that are too many wait in ``{table}_shed`` for `reconcile`: those above its ``max_rows_per_second``, or
-        those for which a batch would take longer than ``trigger`` (10 seconds without one). ``clock`` gives the
-        seconds since 1970: it says how fast rows come in, and how long held rows have waited. Relative paths
-        are taken from the working directory of this moment.
+        ``source`` is what `semistream.pipeline.source` made, a streaming DataFrame, or a function that makes one.
+        ``table`` of ``sink`` gets the rows; ``{table}_unmatched`` and ``{table}_quarantine`` get those that cannot be
+        loaded. ``state`` is a directory of this pipeline alone: Spark's checkpoint, the ledger, held rows. ``memory``
+        is for all lookups together, an eighth of it for rows that wait and keys that are remembered. Rows in which a
+        ``required`` column is NULL are bad; a batch with a larger share of bad rows than ``max_bad_rate`` stops the
+        run. ``dimensions`` are {table: store}: these tables follow their stores; those that make members do so under
+        the name of their store anyway. ``trigger`` is a time such as "5 seconds". ``new_columns`` of Parquet files are
+        refused, or ignored ("ignore"). ``shed`` lets rows that are too many wait in ``{table}_shed`` for `reconcile`:
+        those above its ``max_rows_per_second``, or those for which a batch would take longer than ``trigger`` (10
+        seconds without one). ``clock`` gives the seconds since 1970: it says how fast rows come in, and how long held
+        rows have waited. Relative paths are taken from the working directory of this moment.
         """
         self.source = source
         self.steps = list(steps)
@@ -95,15 +83,13 @@ class Pipeline:
         self.max_bad_rate = max_bad_rate
         self.dimensions = {key: local_path("dimensions", path).absolute() for key, path in (dimensions or {}).items()}
         self.trigger = trigger
-        self.new_columns = new_columns
+        self.new_columns = choose("new_columns", new_columns, ("refuse", "ignore"))
         self.shed = None if shed is None else checked(shed, own_place=False)
         self.clock = clock
         # How long a batch should take at most, where rows may be shed.
         self.most_seconds = MOST_SECONDS if trigger is None else seconds_of(trigger, "trigger")
         if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
             raise ArgumentError(f"max_bad_rate={max_bad_rate!r} must be between 0 and 1, for example 0.01")
-        if new_columns not in ("refuse", "ignore"):
-            raise ArgumentError(f"new_columns={new_columns!r} is not known; choose one of 'refuse', 'ignore'")
 
     @property
     def checkpoint(self) -> Path:
@@ -120,8 +106,6 @@ class Pipeline:
         if isinstance(self.source, Source):
             return self.source.columns()
         if hasattr(self.source, "schema"):
-            from semistream.spark.frames import arrow_schema
-
             return arrow_schema(cast("DataFrame", self.source))[0]
         return None
 
@@ -159,11 +143,10 @@ class Pipeline:
             if self.shed is not None:
                 self.shed.widened(columns)
         check_steps(self.steps, columns)
-        there = self.required if columns is None else columns.names
-        unknown = [name for name in self.required if name not in there]
-        if unknown:
-            said = f"the source has no column {unknown[0]!r}; it has {there}"
-            raise SchemaError(f"required={list(self.required)}: {said}")
+        for name in self.required:
+            if columns is not None and name not in columns.names:
+                said = f"the source has no column {name!r}; it has {columns.names}"
+                raise SchemaError(f"required={list(self.required)}: {said}")
         self._check_tables()
 
     def check(self) -> list[str]:
@@ -243,8 +226,6 @@ class Pipeline:
         self, spark: SparkSession | None, *, once: bool, replaces: str | None = None, told: OnDecision | None = None
     ) -> Running:
         """At work, with what was decided before carried out, and no stream yet."""
-        from semistream.spark.session import local_session
-
         self.validate()
         ledger = Ledger(self.state, self.name)
         ledger.open()

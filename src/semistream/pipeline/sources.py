@@ -1,7 +1,4 @@
-"""Where a pipeline's rows come from, declared without Spark: its columns are known before Spark starts.
-
-What a batch reads of it is told apart on replay, and compared with the declared columns.
-"""
+"""Where a pipeline's rows come from, declared without Spark; what a batch reads of it is told apart and checked."""
 
 from __future__ import annotations
 
@@ -49,10 +46,8 @@ _TYPES: dict[str, pa.DataType] = {
 _OURS = ("mode", "columnnameofcorruptrecord", "badrecordspath")  # Spark does not tell upper from lower case
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KAFKA = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint"}
-_OWN = {  # columns that a format has
-    "rate": {"timestamp": "timestamp", "value": "bigint"},
-    "kafka": _KAFKA | {"timestamp": "timestamp", "timestampType": "int"},
-}
+_KAFKA |= {"timestamp": "timestamp", "timestampType": "int"}
+_OWN = {"rate": {"timestamp": "timestamp", "value": "bigint"}, "kafka": _KAFKA}  # columns that a format has
 _NEEDS = {
     "kafka": "format='kafka' needs Spark's Kafka package, org.apache.spark:spark-sql-kafka-0-10_2.13 in Spark's "
     "version (set spark.jars.packages)"
@@ -76,10 +71,8 @@ class Source:
             assert isinstance(self.path, Path)
             files = sorted(file for file in self.path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
             if not files:
-                where = f"path={str(self.path)!r}"
-                raise ArgumentError(
-                    f"{where} holds no .parquet file yet, so its columns are not known; give schema= too"
-                )
+                said = "holds no .parquet file yet, so its columns are not known; give schema= too"
+                raise ArgumentError(f"path={str(self.path)!r} {said}")
             return pq.read_schema(files[0])
         return declared_schema(_OWN[self.format]) if self.format in _OWN else None
 
@@ -182,10 +175,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
     if found := _DECIMAL.fullmatch(text):
         return pa.decimal128(*map(int, found.groups()))
     if text not in _TYPES:
-        raise SchemaError(
-            f"column {name!r} has the unknown type {kind!r}; use one of {', '.join(_TYPES)} or "
-            f"decimal(p,s){meant(kind, _TYPES)}"
-        )
+        words = f"{', '.join(_TYPES)} or decimal(p,s){meant(kind, _TYPES)}"
+        raise SchemaError(f"column {name!r} has the unknown type {kind!r}; use one of {words}")
     return _TYPES[text]
 
 

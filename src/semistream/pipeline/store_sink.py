@@ -1,8 +1,5 @@
 """``StoreSink``: a stream of changes keeps a store or a dimension current, each batch once, as one new version.
 
-A second query in the application that looks the store up, or one of its own. A batch's number is published with its
-rows, so a replay changes nothing; who looks up meanwhile reads one version or the next, never half of one.
-
 >>> sink = StoreSink("/data/products", app="prices", format="debezium")  # doctest: +SKIP
 >>> changes.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/prices").start()  # doctest: +SKIP
 """
@@ -19,7 +16,7 @@ import pyarrow.compute as pc
 from semistream.changes import Applied, Changes, apply_changes
 from semistream.changes.debezium import debezium_changes
 from semistream.changes.reading import plain_changes
-from semistream.changes.rows import OP, write_rejects
+from semistream.changes.rows import OP, TIME, write_rejects
 from semistream.dimensions import Dimension
 from semistream.errors import ArgumentError, choose, local_path
 from semistream.stores import MasterStore
@@ -64,11 +61,10 @@ class StoreSink:
         self.rejects = None if rejects is None else local_path("rejects", rejects).absolute()
         self.max_bad_rate = max_bad_rate
         self.last: Applied | None = None
-        self.seconds_behind: float | None = None  # of the newest change, when it could be looked up
+        self.seconds_behind: float | None = None  # of the newest change, when it became visible
         if not isinstance(app, str) or not app:
-            raise ArgumentError(
-                f"app={app!r} is no name; give the stream of changes a name that stays, such as 'prices'"
-            )
+            said = "is no name; give the stream of changes a name that stays, such as 'prices'"
+            raise ArgumentError(f"app={app!r} {said}")
         if self.rejects is None and max_bad_rate:
             raise ArgumentError(f"max_bad_rate={max_bad_rate} lets bad records pass; say by rejects= where they go")
         opened = MasterStore.open(store)
@@ -99,7 +95,8 @@ class StoreSink:
         if self.rejects is not None and changes.rejects:
             self.rejects.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_rejects(changes.rejects, self.rejects / f"{self.app}-{batch_id:09d}.jsonl")
-        self.seconds_behind = _behind(changes)
+        newest = pc.max(changes.rows.column(TIME))
+        self.seconds_behind = time.time() - newest.cast(pa.int64()).as_py() / 1e6 if newest.is_valid else None
 
     def _changes(self, rows: pa.Table, schema: pa.Schema, key: Any, batch_id: int) -> Changes:
         name = f"{self.app}, batch {batch_id}"
@@ -110,11 +107,3 @@ class StoreSink:
         texts = enumerate(rows.column(self.value).to_pylist(), 1)
         # A tombstone, None, follows a delete in Kafka, and says nothing more.
         return debezium_changes(((name, number, text) for number, text in texts if text is not None), schema, key)
-
-
-def _behind(changes: Changes) -> float | None:
-    """How old the newest change was when it became visible."""
-    newest = pc.max(changes.rows.column("_time")) if "_time" in changes.rows.column_names else None
-    if newest is None or not newest.is_valid:
-        return None
-    return time.time() - float(pc.cast(newest, pa.int64()).as_py()) / 1e6

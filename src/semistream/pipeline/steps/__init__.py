@@ -1,8 +1,6 @@
-"""The steps of a pipeline, a file each. `STEPS` are their forms in a file, by their words.
+"""The steps of a pipeline, a file each; `STEPS` are their forms in a file, by their words.
 
-What is wrong with declared steps is found before Spark starts: columns are followed from the source through the steps,
-their names always, their types as far as they are declared. Expressions are parsed as Spark SQL, so that their syntax
-and the columns they use are known.
+What is wrong is found before Spark starts: columns are followed through the steps, names always, types if declared.
 """
 
 from collections.abc import Sequence

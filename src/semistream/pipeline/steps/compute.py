@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.decision import Masters
 from semistream.pipeline.memory import Memory
-from semistream.pipeline.steps.contract import Known, Step, StepForm, table_of
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,12 +41,17 @@ def compute(**columns: str) -> Compute:
     """Add columns: ``compute(revenue="quantity * price")``, in Spark SQL."""
     for name, expression in columns.items():
         if not isinstance(expression, str) or not expression.strip():
-            raise ArgumentError(
-                f"compute({name}={expression!r}): give an expression in SQL, such as 'quantity * price'"
-            )
+            said = "give an expression in SQL, such as 'quantity * price'"
+            raise ArgumentError(f"compute({name}={expression!r}): {said}")
     if not columns:
         raise ArgumentError("compute() adds no column; name some, as in compute(revenue='quantity * price')")
     return Compute(dict(columns))
 
 
-FORM = StepForm("compute", lambda value, _: compute(**table_of(value)))
+def _read(value: Any, _: Path) -> Compute:
+    if not isinstance(value, dict):
+        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
+    return compute(**value)
+
+
+FORM = StepForm("compute", _read)

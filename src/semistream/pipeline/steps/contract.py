@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -126,10 +126,3 @@ class StepForm:
     def settings_of(function: Callable[..., Step]) -> tuple[str, ...]:
         """All arguments of the function that makes a step, but the first, which is the word's value."""
         return tuple(inspect.signature(function).parameters)[1:]
-
-
-def table_of(value: Any) -> dict[str, Any]:
-    """The value of a word that must be a table."""
-    if not isinstance(value, dict):
-        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
-    return value

@@ -1,9 +1,7 @@
 """``lookup``: columns of a master, for the rows that have its key; what steps are asked that look up.
 
-It is a `LookupSpec`, and what only a pipeline can do. `lookup`, `assign_keys` and the tables of a file take their
-settings from these classes, so an option that every lookup has is declared in `LookupSpec` alone. Options without
-``init`` are not asked: the pipeline decides them itself. Lookups that stand side by side are done together, in one
-crossing to Python (`layout.Layout.look_up`), in the order that costs least (`memory`).
+`lookup`, `assign_keys` and the tables of a file take their settings from these classes; options without ``init`` are
+not asked, the pipeline decides them. Lookups that stand side by side are done together (`layout.Layout.look_up`).
 """
 
 import os
@@ -158,15 +156,13 @@ class Lookup(PipelineLookupSpec, Step):
         if self.on_miss != "hold":
             return []
         asked = names.asked_columns(number, len(self.keys))
-        fields = [pa.field(name, schemas.hidden[name]) for name in layout.carried]
-        fields += [pa.field(names.held_key(n), schemas.hidden[name]) for n, name in enumerate(asked)]
-        taken = [*layout.carried, *asked]
+        kept = {name: name for name in layout.carried} | {names.held_key(n): name for n, name in enumerate(asked)}
         if self.as_of is not None:
-            fields.append(pa.field(names.HELD_TIME, schemas.hidden[names.time_column(number)]))
-            taken.append(names.time_column(number))
+            kept[names.HELD_TIME] = names.time_column(number)
+        fields = [pa.field(name, schemas.hidden[column]) for name, column in kept.items()]
         schema = pa.schema([*fields, pa.field(names.SINCE, pa.float64())])
         route = f"{names.HELD}:{self.name}"
-        return [Route(route, (*taken, names.SINCE), schema, staging, {names.SINCE: started})]
+        return [Route(route, (*kept.values(), names.SINCE), schema, staging, {names.SINCE: started})]
 
     def check(self, known: Known) -> None:
         """Its store and the columns on both sides are there and fit, and no row would be loaded twice."""
@@ -179,15 +175,13 @@ class Lookup(PipelineLookupSpec, Step):
         self._check_types(store, known)
         keys = set(self.keys.values())
         chosen = self.columns if self.columns is not None else [name for name in store.schema.names if name not in keys]
-        unknown = [name for name in (*chosen, *(self.rename or {})) if name not in store.schema.names]
-        if unknown:
-            like = meant(unknown[0], store.schema.names)
-            said = f"{self.store} has no column {unknown[0]!r}; it has {store.schema.names}{like}"
-            raise known.error("columns", said)
+        wanted = [("columns", name) for name in (*chosen, *(self.rename or {}))]
         if self.as_of is not None:
-            for word, name in (("valid_from", self.valid_from), ("valid_to", self.valid_to)):
-                if name not in store.schema.names:
-                    raise known.error(word, f"{self.store} has no column {name!r}; it has {store.schema.names}")
+            wanted += [("valid_from", self.valid_from), ("valid_to", self.valid_to)]
+        for word, name in wanted:
+            if name not in store.schema.names:
+                like = meant(name, store.schema.names)
+                raise known.error(word, f"{self.store} has no column {name!r}; it has {store.schema.names}{like}")
         if known.several and known.source and self.on_miss in ("hold", "redirect"):
             given = [name for name in self.inputs if name not in known.source]
             if given:
@@ -210,9 +204,8 @@ class Lookup(PipelineLookupSpec, Step):
         if any(known.types.get(name) is None for name in self.keys):
             return
         stream = pa.schema([pa.field(name, known.types[name]) for name in self.keys])
-        columns = [] if self.columns is None else list(self.columns)
         try:
-            bind(LookupSpec(on=self.keys, columns=columns, suffix="_master"), stream, store)
+            bind(LookupSpec(on=self.keys, columns=self.columns or (), suffix="_master"), stream, store)
         except SemistreamError as error:
             raise known.error("columns" if isinstance(error, ArgumentError) else "on", str(error)) from error
 

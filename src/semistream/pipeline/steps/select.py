@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.memory import Memory
-from semistream.pipeline.steps.contract import Known, Step, StepForm, table_of
+from semistream.pipeline.steps.contract import Known, Step, StepForm
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ def select(*columns: str, **renamed: str) -> Select:
     return Select(chosen)
 
 
-FORM = StepForm("select", lambda value, _: select(**table_of(value)) if isinstance(value, dict) else select(*value))
+FORM = StepForm("select", lambda value, _: select(**value) if isinstance(value, dict) else select(*value))
