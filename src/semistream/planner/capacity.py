@@ -45,11 +45,7 @@ def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile) 
     found = most
     for _ in range(_STEPS):
         middle = int(np.sqrt(float(low) * high))
-        try:
-            here = expected(store, plan, middle, profile)
-        except MemoryBudgetError:
-            low = middle
-            continue
+        here = expected(store, plan, middle, profile)  # there is room: low is the least that `sweep` takes
         if here.rows_per_second >= rate:
             found, high = here, middle
         else:

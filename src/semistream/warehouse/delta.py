@@ -1,20 +1,8 @@
 """A Delta table that holds every batch of a stream exactly once, written by delta-rs, so without any jar.
 
-Each commit carries the rows and two marks in Delta's own transaction log: how far this query has come, and which query
-owns the stream. The marks outlive log clean-up. A batch is judged by them on one snapshot of the table, and committed
-on top of that same snapshot: whoever commits in between makes the commit fail. `DeltaWarehouse` is built of the same
-parts.
-
-    batch already there              a replay after a crash: passed over
-    the next batch                   written
-    a later batch                    MissingBatchesError: the table was deleted or set back
-    another query owns the stream    ForeignCheckpointError: the checkpoint was deleted, and Spark begins again at 0
-    moved on behind our back         StaleWriterError: a second run works on the same checkpoint
-
-The rows of one batch pass through the driver's memory.
-
->>> sink = DeltaSink("/data/sales", app="sales")
->>> stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/checkpoint").start()  # doctest: +SKIP
+Each commit carries the rows and their marks in Delta's own transaction log, which outlive log clean-up. A batch is
+judged by the marks on one snapshot of the table, and committed on top of that same snapshot: whoever commits in between
+makes the commit fail. `DeltaWarehouse` is built of the same parts.
 """
 
 from __future__ import annotations
@@ -49,6 +37,10 @@ class DeltaSink:
     ``app`` names the stream. It must stay the same for as long as the table lives, and differ between streams that
     write to one table. The query's id is taken from the running batch, or from ``checkpoint`` where Spark does not tell
     it (Spark Connect). ``replaces`` is the id of a query, or its beginning, whose place a new checkpoint may take.
+    The rows of a batch pass through the driver's memory.
+
+    >>> sink = DeltaSink("/data/sales", app="sales")
+    >>> stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/check").start()  # doctest: +SKIP
     """
 
     def __init__(

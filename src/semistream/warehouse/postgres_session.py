@@ -69,7 +69,6 @@ class Server:
         self.schema = schema
 
     def describe(self) -> str:
-        """The database, host and user."""
         host = self._options.get("host") or self._options.get("hostaddr") or "the local socket"
         port = f":{self._options['port']}" if "port" in self._options else ""
         user = f" as {self._options['user']}" if "user" in self._options else ""
@@ -120,9 +119,8 @@ class Server:
     def _said(self, error: Exception) -> str:
         """The first line of an error, and where in the data PostgreSQL met it."""
         diag = getattr(error, "diag", None)
-        text = (diag.message_primary if diag else None) or str(error).strip().partition("\n")[0]
-        context = (diag.context if diag else None) or ""
-        where = context.partition("\n")[0]
+        text = getattr(diag, "message_primary", None) or str(error).strip().partition("\n")[0]
+        where = (getattr(diag, "context", None) or "").partition("\n")[0]
         return self._hidden(f"{text} ({where})" if where else text)
 
     def _clean(self, error: Exception) -> Exception | None:
@@ -175,7 +173,6 @@ class Session:
         )
 
     def find(self, mark: str) -> int | None:
-        """A mark as it is now."""
         if not self.columns(LEDGER):
             return None
         found = self.run("SELECT value FROM {ledger} WHERE mark = {mark}", mark=mark).fetchone()
@@ -198,7 +195,7 @@ class Session:
         return self._cursor.rowcount
 
     def exchange(self, table: str, keys: pa.Table, rows: pa.Table) -> None:
-        """The rows of these keys go, the new ones come."""
+        """The rows of these keys go, the new ones come; what stays is updated in place: foreign keys to it hold."""
         columns, key = rows.column_names, keys.column_names
         if self.run("SELECT 1 FROM {table} LIMIT 1", table).fetchone() is None:
             self.copy(table, columns, rows.to_batches(CHUNK_ROWS))
