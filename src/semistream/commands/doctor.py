@@ -16,8 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
-from typer import Option
+from typer import Exit, Option
 
 from semistream.budget import format_bytes
 from semistream.commands.command_line import Commands, show_table
@@ -164,4 +163,4 @@ def doctor(
     checks += [_session()] if spark else []
     show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
     if any(check.state == "bad" for check in checks):
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 import semistream
 from semistream.budget import format_bytes
@@ -131,7 +130,7 @@ def get(
         show_table("", list(rows[0]), [[_plain(value) for value in row.values()] for row in rows])
     if not rows:
         print("no row has such a key", file=sys.stderr)
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command(rich_help_panel="Stores")
@@ -189,22 +188,19 @@ def _parsed(texts: list[str], store: semistream.MasterStore) -> pa.Table:
     """Keys given as text, in the key's types."""
     import pyarrow as pa
 
+    def value(text: str, field: pa.Field) -> pa.Scalar:
+        try:
+            return pa.scalar(text).cast(field.type)
+        except pa.ArrowException:
+            raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None
+
     parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
     for text, part in zip(texts, parts, strict=True):
         if len(part) != len(store.key):
             found, wanted = counted(len(part), "part"), f"{len(store.key)}: {','.join(store.key)}"
             raise ArgumentError(f"key {text!r} has {found}, the key of {store.path} has {wanted}")
     columns = zip(store.key, zip(*parts, strict=True), strict=True)
-    return pa.table({name: [_value(text, store.schema.field(name)) for text in column] for name, column in columns})
-
-
-def _value(text: str, field: pa.Field) -> pa.Scalar:
-    import pyarrow as pa
-
-    try:
-        return pa.scalar(text).cast(field.type)
-    except pa.ArrowException:
-        raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None
+    return pa.table({name: [value(text, store.schema.field(name)) for text in column] for name, column in columns})
 
 
 def _facts_of(store: semistream.MasterStore) -> dict[str, Any]:

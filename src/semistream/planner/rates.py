@@ -69,8 +69,7 @@ class Costs:
     @staticmethod
     def load(path: Path) -> Costs:
         """Read a file that was measured on this machine; any other is refused."""
-        costs = _read(path.read_text(encoding="utf-8"), str(path))
-        here = fingerprint()
+        costs, here = _read(path.read_text(encoding="utf-8"), str(path)), fingerprint()
         if costs.machine.get("id") != here["id"]:
             raise CalibrationError(
                 f"{path} was measured on another machine ({_words(costs.machine)}; this one is {_words(here)}); run "

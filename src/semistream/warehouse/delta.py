@@ -64,10 +64,7 @@ class DeltaSink:
         self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else running_query(batch))
 
     def load(self, read: Callable[[], pa.Table], batch_id: int, query: str, *, gaps: bool = False) -> None:
-        """Write the rows that ``read`` returns as a batch of ``query``; it is not called when the table holds them.
-
-        ``gaps`` allows for numbers that are left out.
-        """
+        """Write what ``read`` returns, unless the table holds that batch; ``gaps`` allows for numbers left out."""
         batch = BatchWrites(self.app, query, batch_id, ())
         table = open_table(self.path)
         if self._streams.holds(Marks.of(find_in(table), batch.app, batch.query), batch, gaps=gaps):

@@ -182,9 +182,5 @@ class DeltaWarehouse(Warehouse):
             table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
 
 
-def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:
-    del staging  # the tables' own directories
-    return DeltaWarehouse(home / local_path("delta", value))
-
-
-FORM = WarehouseForm("delta", _open)
+# Files are staged in the tables' own directories.
+FORM = WarehouseForm("delta", lambda value, home, _staging: DeltaWarehouse(home / local_path("delta", value)))

@@ -1,7 +1,4 @@
-"""Transactions on the tables of one schema of PostgreSQL, and errors that name the server and never the password.
-
-Imported only where PostgreSQL is used, since psycopg may be missing.
-"""
+"""Transactions on a schema of PostgreSQL, errors without the password. Imported late, since psycopg may be missing."""
 
 from __future__ import annotations
 
@@ -91,25 +88,22 @@ class Server:
                 f"{self.describe()}: for {_LOCK_SECONDS} s another run has held what this one needs; stop one of them"
             ) from error
         except psycopg.Error as error:
-            lost = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08")[:3] in ("08", "080", "57P")
-            what = (
-                "the connection was lost, and whether the change is there the next attempt sees" if lost else "failed"
-            )
+            what = "failed"
+            if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08")[:3] in ("08", "080", "57P"):
+                what = "the connection was lost, and whether the change is there the next attempt sees"
             raise SinkError(f"{self.describe()}: {what}: {self._said(error)}") from self._clean(error)
 
     def _connect(self) -> psycopg.Connection[Any]:
         for attempt in range(self._tries):
-            if attempt:
-                time.sleep(0.2 * 2 ** (attempt - 1))
             try:
                 connection = psycopg.connect(**self._options)
                 break
             except psycopg.OperationalError as error:
-                problem = error
-        else:
-            raise SinkError(
-                f"no connection to {self.describe()} after {self._tries} attempts: {self._said(problem)}"
-            ) from self._clean(problem)
+                if attempt + 1 == self._tries:
+                    raise SinkError(
+                        f"no connection to {self.describe()} after {self._tries} attempts: {self._said(error)}"
+                    ) from self._clean(error)
+            time.sleep(0.2 * 2**attempt)
         if connection.info.server_version < _OLDEST:
             version = connection.info.server_version // 10000
             connection.close()
