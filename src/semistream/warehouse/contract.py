@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, SinkError, choose
@@ -182,8 +183,6 @@ def stage(
     directory: Path, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, prefix: str = "part"
 ) -> StagedFile:
     """Write rows into a new Parquet file of ``directory``, durable when this returns. For tasks and tests."""
-    import pyarrow.parquet as pq
-
     path = directory / f"{prefix}-{uuid.uuid4().hex}.parquet"
     columns, written = stored_schema(schema), 0
     with path.open("xb") as file:

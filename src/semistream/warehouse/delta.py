@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from semistream.errors import ArgumentError, SinkError, StaleWriterError, local_path
 from semistream.warehouse.contract import BatchWrites, StagedFile, staged_path
@@ -214,8 +215,6 @@ def rows_of(table: DeltaTable) -> pa.Table:
     Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
     aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
     """
-    import pyarrow.dataset as ds
-
     root, *paths = (unquote(uri.removeprefix("file://")) for uri in (table.table_uri, *table.file_uris()))
     if table.metadata().partition_columns or not Path(root).is_dir():
         return table.to_pyarrow_table()  # not one of ours
