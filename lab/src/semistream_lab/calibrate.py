@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from semistream.commands.command_line import Commands, listed
-from semistream.commands.terminal import progress_bars, show_table
+from semistream.commands.command_line import Commands, listed, progress_bars, show_table
 
 app = Commands()
 

@@ -264,7 +264,7 @@ def run_suite(settings: Settings, console: Console) -> None:
 
 
 def _show_core(directory: Path, ours: set[str]) -> None:
-    from semistream.commands.terminal import show_table
+    from semistream.commands.command_line import show_table
     from semistream_lab import report_core
     from semistream_lab.results import Results, cell_of, grouped
 

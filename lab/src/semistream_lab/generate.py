@@ -66,7 +66,7 @@ def generate(
 
     [cyan]semistream generate weather --out clouds --rows 200000 --format reports[/]
     """
-    from semistream.commands.terminal import progress_bars
+    from semistream.commands.command_line import progress_bars
     from semistream_lab.workloads import make_workload
     from semistream_lab.workloads.files import write_workload
 

@@ -23,7 +23,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Where results go.", sho
 @lab.command("list")
 def list_suites() -> None:
     """The suites, their figures, what each is drawn from and how many cells it takes."""
-    from semistream.commands.terminal import show_table
+    from semistream.commands.command_line import show_table
     from semistream_lab.papers import SUITES
 
     for suite in SUITES.values():

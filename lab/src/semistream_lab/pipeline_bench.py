@@ -192,7 +192,7 @@ def show_targets(groups: list[Any]) -> None:
     """What had to be reached, and what was."""
     from rich.text import Text
 
-    from semistream.commands.terminal import show_table
+    from semistream.commands.command_line import show_table
     from semistream_lab.report_pipeline import STATED_FOR, targets
 
     lines: list[list[str | Text]] = [

@@ -22,7 +22,7 @@ def plan(
 
     Example: [cyan]semistream bench plan --settings 20 --seed 7[/]
     """
-    from semistream.commands.terminal import progress_bars, show_table
+    from semistream.commands.command_line import progress_bars, show_table
     from semistream_lab.asked import check_directories, check_numbers, check_seconds
     from semistream_lab.busy import summary as busy_summary
     from semistream_lab.data import default_directory

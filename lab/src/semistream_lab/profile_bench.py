@@ -199,7 +199,7 @@ def count_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def show(result: dict[str, Any]) -> None:
     """All three tables, and what the clocks themselves took."""
-    from semistream.commands.terminal import show_table
+    from semistream.commands.command_line import show_table
 
     show_table(f"CPU time per million rows of the stream, {result['rows']:,} rows", *phase_table(result))
     show_table("counts", *count_table(result))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from semistream.commands.command_line import Commands
+from semistream.commands.command_line import Commands, progress_bars, show_table
 from semistream.commands.planning import (
     Master,
     On,
@@ -20,7 +20,6 @@ from semistream.commands.planning import (
     question_of,
     read_sample,
 )
-from semistream.commands.terminal import progress_bars, show_table
 from semistream.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import semistream
-from semistream.commands.command_line import Commands, Store, pairs
-from semistream.commands.terminal import progress_bars
+from semistream.commands.command_line import Commands, Store, pairs, progress_bars
 from semistream.errors import ArgumentError, choose, counted
 
 if TYPE_CHECKING:

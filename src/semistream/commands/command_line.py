@@ -1,23 +1,26 @@
-"""What all commands share: forms of values, local paths, messages of flags where the library speaks of arguments.
+"""What all commands share: forms of values, local paths, bars while they work, tables when they are done, and errors.
 
 The library says ``replace=True`` or ``format='plain'``; whoever typed a command knows ``--replace`` and ``--format``.
-A command knows its own options, so its errors are translated here, once for all of them.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import re
-import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.models import OptionInfo, ParameterInfo
+from typer.core import TyperCommand
 
 from semistream.errors import ArgumentError, SemistreamError, local_path
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from semistream.stores.paged.store import Progress
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The directory of a store.")]
 _VALUE = r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|[^\s;,:)]+)?"
@@ -43,50 +46,44 @@ class Commands(typer.Typer):
     """A group of commands whose paths and messages are those of a command line."""
 
     def command(self, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
-        """As `typer.Typer.command`."""
-        register = super().command(*arguments, **settings)
+        register = super().command(*arguments, cls=_Command, **settings)
 
-        def add(function: Any) -> Any:
-            register(_at_the_command_line(function))
+        def add(function: Callable[..., None]) -> Callable[..., None]:
+            @functools.wraps(function)
+            def call(**values: Any) -> None:
+                function(**{name: _checked(name, value) for name, value in values.items()})
+
+            register(call)
             return function
 
         return add
 
 
-def _at_the_command_line(function: Callable[..., None]) -> Callable[..., None]:
-    shown = _shown(function)
-
-    @functools.wraps(function)
-    def call(**values: Any) -> None:
+class _Command(TyperCommand):
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its errors name what was typed."""
         try:
-            function(**{name: _checked(name, value) for name, value in values.items()})
+            return super().invoke(ctx)
         except SemistreamError as error:
-            error.args = (in_flags(str(error), shown), *error.args[1:])
+            error.args = (in_flags(str(error), self._shown()), *error.args[1:])
             raise
 
-    return call
+    def _shown(self) -> dict[str, str]:
+        """{name in Python: as it is typed} of its parameters."""
+        shown = {}
+        for parameter in self.params:
+            name, typed = str(parameter.name), parameter.opts[0]
+            if parameter.param_type_name == "option":
+                shown[name] = shown[typed.removeprefix("--").replace("-", "_")] = typed
+            else:
+                shown[name] = parameter.metavar or name.upper()
+        return shown
 
 
 def _checked(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_checked(name, one) for one in value]
     return local_path(name, value) if isinstance(value, Path) else value
-
-
-def _shown(function: Callable[..., None]) -> dict[str, str]:
-    """{name in Python: as it is typed} of a command's parameters."""
-    shown = {}
-    hints = typing.get_type_hints(function, include_extras=True)
-    for name in inspect.signature(function).parameters:
-        about = next((one for one in getattr(hints[name], "__metadata__", ()) if isinstance(one, ParameterInfo)), None)
-        if isinstance(about, OptionInfo):
-            given = [about.default, *(about.param_decls or ())]  # what stands first is taken for a default at first
-            flags = [text for text in given if isinstance(text, str) and text.startswith("--")]
-            flag = flags[0].partition("/")[0] if flags else f"--{name.replace('_', '-')}"
-            shown[name] = shown[flag[2:].replace("-", "_")] = flag
-        else:
-            shown[name] = (about.metavar if about is not None else None) or name.upper()
-    return shown
 
 
 def in_flags(message: str, shown: dict[str, str]) -> str:
@@ -103,3 +100,35 @@ def in_flags(message: str, shown: dict[str, str]) -> str:
         return shown[name] if value in (None, "True") else f"{shown[name]} {value}"
 
     return re.sub(rf"(?<![\w.(-])(?:--)?({'|'.join(map(re.escape, shown))})={_VALUE}", typed, message)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """A bar for each phase, on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=total)
+            bars.update(tasks[phase], completed=done, total=total)
+
+        yield show
+
+
+def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str | Text]]) -> None:
+    """Print a table; values are shown as they are, whatever brackets they hold."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Text(title) if title else None
+    table = Table(*header, title=shown, title_justify="left", box=SIMPLE_HEAD, show_header=bool(header))
+    for line in lines:
+        table.add_row(*(Text(value) if isinstance(value, str) else value for value in line))
+    Console().print(table)

@@ -16,12 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
-from typer import Option
+from typer import Exit, Option
 
 from semistream.budget import format_bytes
-from semistream.commands.command_line import Commands
-from semistream.commands.terminal import show_table
+from semistream.commands.command_line import Commands, show_table
 from semistream.errors import counted
 from semistream.planner.machine import cpu_model, memory_bytes, mounted, read
 
@@ -126,11 +124,8 @@ def _direct(directory: Path) -> Check:
             file.write(bytes(4096))
             file.flush()
             os.fsync(file.fileno())
-            handle = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
-            try:
-                os.preadv(handle, [buffer], 0)
-            finally:
-                os.close(handle)
+            with open(file.name, "rb", 0, opener=lambda path, flags: os.open(path, flags | os.O_DIRECT)) as direct:
+                direct.readinto(buffer)
     except OSError as error:
         said = f"not in {directory.resolve()} ({error.strerror}); stores there open with direct=False only"
         return Check("note", "O_DIRECT", said)
@@ -168,4 +163,4 @@ def doctor(
     checks += [_session()] if spark else []
     show_table("", [], [[marks[check.state], check.name, check.said] for check in checks])
     if any(check.state == "bad" for check in checks):
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -1,9 +1,4 @@
-"""The command line: every command calls the library and shows what it returns.
-
-Errors of semistream are one message on standard error. The exit code is 2 when the command itself is wrong (its
-options, a pipeline's file, columns that do not fit) and 1 when it met something (data, a store, a disk, a database).
-Heavy imports wait until a command needs them.
-"""
+"""The command line: commands call the library and show what it returns; heavy imports wait until one needs them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from semistream.commands.command_line import Commands
-from semistream.commands.terminal import progress_bars, show_table
+from semistream.commands.command_line import Commands, progress_bars, show_table
 from semistream.errors import ArgumentError, counted
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typer import Option
 
 import semistream
 from semistream.budget import format_bytes, parse_bytes
-from semistream.commands.command_line import Commands, listed
-from semistream.commands.terminal import show_table
+from semistream.commands.command_line import Commands, listed, show_table
 from semistream.errors import ArgumentError, counted
 
 if TYPE_CHECKING:

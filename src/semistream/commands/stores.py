@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 import semistream
 from semistream.budget import format_bytes
-from semistream.commands.command_line import Commands, Store, listed
-from semistream.commands.terminal import plain, progress_bars, show_facts, show_table, store_facts
+from semistream.commands.command_line import Commands, Store, listed, progress_bars, show_table
 from semistream.errors import ArgumentError, choose, counted
 
 if TYPE_CHECKING:
@@ -94,11 +93,11 @@ def inspect(
 ) -> None:
     """Show schema, key, rows, pages, versions, sizes and what a read costs."""
     choose("--format", shape, ("table", "json"))
-    facts = store_facts(semistream.MasterStore.open(store, version))
+    facts = _facts_of(semistream.MasterStore.open(store, version))
     if as_json or shape == "json":
         print(json.dumps(facts, indent=1))
     else:
-        show_facts(facts)
+        _show_facts(facts)
 
 
 @app.command(rich_help_panel="Stores")
@@ -126,12 +125,12 @@ def get(
     rows = opened.get(_parsed(keys, opened)).to_pylist()
     if shape == "json":
         for row in rows:
-            print(json.dumps(row, default=plain))
+            print(json.dumps(row, default=_plain))
     elif rows:
-        show_table("", list(rows[0]), [[plain(value) for value in row.values()] for row in rows])
+        show_table("", list(rows[0]), [[_plain(value) for value in row.values()] for row in rows])
     if not rows:
         print("no row has such a key", file=sys.stderr)
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command(rich_help_panel="Stores")
@@ -189,19 +188,90 @@ def _parsed(texts: list[str], store: semistream.MasterStore) -> pa.Table:
     """Keys given as text, in the key's types."""
     import pyarrow as pa
 
+    def value(text: str, field: pa.Field) -> pa.Scalar:
+        try:
+            return pa.scalar(text).cast(field.type)
+        except pa.ArrowException:
+            raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None
+
     parts = [next(csv.reader([text], skipinitialspace=True), [""]) if len(store.key) > 1 else [text] for text in texts]
     for text, part in zip(texts, parts, strict=True):
         if len(part) != len(store.key):
             found, wanted = counted(len(part), "part"), f"{len(store.key)}: {','.join(store.key)}"
             raise ArgumentError(f"key {text!r} has {found}, the key of {store.path} has {wanted}")
     columns = zip(store.key, zip(*parts, strict=True), strict=True)
-    return pa.table({name: [_value(text, store.schema.field(name)) for text in column] for name, column in columns})
+    return pa.table({name: [value(text, store.schema.field(name)) for text in column] for name, column in columns})
 
 
-def _value(text: str, field: pa.Field) -> pa.Scalar:
-    import pyarrow as pa
+def _facts_of(store: semistream.MasterStore) -> dict[str, Any]:
+    """What is known of a store, as `semistream inspect --format json` prints it."""
+    entries = store.manifest.segments
+    # A key that a delta changed lies in two segments; counting it once would take a scan.
+    distinct = min(sum(entry.keys for entry in entries), store.rows)
+    return {
+        "path": str(store.path),
+        "version": store.version,
+        "rows": store.rows,
+        "key": list(store.key),
+        "columns": {field.name: str(field.type) for field in store.schema},
+        "pages": store.pages,
+        "page_bytes": store.page_bytes,
+        "bytes": store.bytes,
+        "bytes_all_versions": sum(file.stat().st_size for file in store.path.iterdir() if file.is_file()),
+        "index_bytes": store.facts.index_bytes,
+        "filter_bytes": store.facts.filter_bytes,
+        "keys": {
+            "distinct_at_most": distinct,
+            "exact": all(entry.role == "base" for entry in entries),
+            "rows_a_key": store.rows / max(1, distinct),
+            "largest_group": max((entry.largest_group for entry in entries), default=0),
+            "null_keys_left_out": store.manifest.null_keys,
+        },
+        "segments": [
+            {"file": e.file, "role": e.role, "rows": e.rows, "pages": e.pages, "bytes": e.bytes} for e in entries
+        ],
+        "groups": {
+            name: {"columns": list(one.columns), "bytes": one.bytes} for name, one in store.manifest.groups.items()
+        },
+        "versions": store.versions(),
+        "device": store.manifest.device,
+        "properties": store.properties,
+    }
 
-    try:
-        return pa.scalar(text).cast(field.type)
-    except pa.ArrowException:
-        raise ArgumentError(f"{text!r} is no {field.type}, which key {field.name!r} is") from None
+
+def _show_facts(facts: dict[str, Any]) -> None:
+    keys, device = facts["keys"], facts["device"]
+    about = "" if keys["exact"] else "at most "
+
+    def size(name: str) -> str:
+        return format_bytes(facts[name])
+
+    lines = [
+        ["rows", f"{facts['rows']:,}"],
+        ["key", ", ".join(facts["key"])],
+        ["pages", f"{facts['pages']:,} of {facts['page_bytes']:,} bytes"],
+        ["on disk", f"{size('bytes')}, with older versions {size('bytes_all_versions')}"],
+        ["in memory", f"{size('index_bytes')} index, {size('filter_bytes')} filter if it is used"],
+        ["distinct keys", f"{about}{keys['distinct_at_most']:,}"],
+        ["rows per key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
+        ["rows left out", f"{keys['null_keys_left_out']:,} with a NULL key"],
+    ]
+    lines += [[name, value] for name, value in facts["properties"].items()]
+    for kind, name in (("cached", "page cache"), ("direct", "O_DIRECT")):
+        if f"{kind}_request_seconds" in device:
+            request, rate = 1e6 * device[f"{kind}_request_seconds"], 1e-6 / device[f"{kind}_byte_seconds"]
+            lines.append([f"one read, {name}", f"{request:.1f} µs per request, {rate:,.0f} MB/s"])
+    show_table(f"{facts['path']}, version {facts['version']}", [], lines)
+    show_table("columns", ["name", "type"], [list(item) for item in facts["columns"].items()])
+    groups = [[name, ", ".join(one["columns"]), format_bytes(one["bytes"])] for name, one in facts["groups"].items()]
+    if groups:
+        show_table("column groups", ["name", "columns beside the key", "bytes"], groups)
+    versions = []
+    for one in facts["versions"]:
+        created = datetime.fromtimestamp(one["created"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        versions.append([str(one["version"]), created, one["change"], f"{one['rows']:,}", format_bytes(one["bytes"])])
+    show_table("versions", ["version", "created", "by", "rows", "bytes"], versions)
+
+
+def _plain(value: object) -> str:
+    return "" if value is None else "0x" + value.hex() if isinstance(value, bytes) else str(value)

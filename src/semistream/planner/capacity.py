@@ -20,9 +20,6 @@ from semistream.lookup.choose import Choice, choose_algorithm
 from semistream.planner.rates import current_costs
 from semistream.stores.contract import Store
 
-_MOST_SKEW = 4.0
-_STEPS = 24
-
 
 def expected(store: Store, plan: LookupPlan, memory_bytes: int, profile: Profile) -> Choice:
     """The join to use with some memory, and its rate."""
@@ -43,13 +40,9 @@ def least_memory(store: Store, plan: LookupPlan, rate: float, profile: Profile) 
             f"({most.rows_per_second:,.0f}); spread the stream over at least {cores} cores, for example Spark tasks"
         )
     found = most
-    for _ in range(_STEPS):
+    for _ in range(24):
         middle = int(np.sqrt(float(low) * high))
-        try:
-            here = expected(store, plan, middle, profile)
-        except MemoryBudgetError:
-            low = middle
-            continue
+        here = expected(store, plan, middle, profile)  # there is room: low is the least that `sweep` takes
         if here.rows_per_second >= rate:
             found, high = here, middle
         else:
@@ -72,7 +65,7 @@ def skew_of(codes: Codes, keys: int) -> float:
     if rows == 0:
         raise ArgumentError("the sample is empty; give some rows of the stream, or --skew")
     distinct = len(np.unique(codes))
-    low, high = 0.0, _MOST_SKEW
+    low, high = 0.0, 4.0  # no stream is as skewed as that
     if distinct >= Popularity(keys, 0.0).distinct(rows):
         return 0.0
     for _ in range(40):

@@ -10,8 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "SEMISTREAM_CALIBRATION"
-
 
 def cpu_model() -> str:
     found = re.search(r"^model name\s*:\s*(.+)$", read("/proc/cpuinfo"), re.MULTILINE)
@@ -54,8 +52,7 @@ def fingerprint() -> dict[str, Any]:
 
 def calibration_path() -> Path:
     """The file of this machine's calibration, there or not."""
-    given = os.environ.get(VARIABLE)
-    if given:
+    if given := os.environ.get("SEMISTREAM_CALIBRATION"):
         return Path(given)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "semistream" / "calibration.json"

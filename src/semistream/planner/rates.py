@@ -1,10 +1,7 @@
 """From counts to seconds: what a join's model counts, times what each count costs on this machine.
 
-A stream tuple costs its share of a read, s + t·b for the device and some work on each page of R; a tuple that waits is
-inserted, met, put out and deleted; one that hits the cache only probes it and is put out; whatever touches a cached row
-that is seldom asked for waits for memory; and every piece of the stream, small where the budget is, has a cost of its
-own. These terms are fitted, for every join, to short runs of the join itself (`semistream calibrate`, of
-semistream-lab), so they hold its real overhead.
+The terms are fitted, for every join, to short runs of the join itself (`semistream calibrate`, of semistream-lab), so
+they hold its real overhead.
 """
 
 from __future__ import annotations
@@ -30,16 +27,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds beside the device's: for a request, a page of R, a tuple that waits, one that hits, a piece of rows; and
-    what a cached row costs more that the processor's own caches do not hold.
-    """
+    """Seconds beside the device's, which takes s + t·b for a request."""
 
-    read: float
-    page: float
-    miss: float
-    hit: float
-    piece: float
-    far: float = 0.0
+    read: float  # of a request
+    page: float  # of R that was read
+    miss: float  # of a tuple that waits: it is inserted, met, put out and deleted
+    hit: float  # of a tuple that probes the cache and is put out
+    piece: float  # of the stream; pieces are small where the budget is
+    far: float = 0.0  # of a cached row that is seldom asked for: the processor's own caches do not hold it
 
 
 @dataclass(frozen=True)
@@ -74,8 +69,7 @@ class Costs:
     @staticmethod
     def load(path: Path) -> Costs:
         """Read a file that was measured on this machine; any other is refused."""
-        costs = _read(path.read_text(encoding="utf-8"), str(path))
-        here = fingerprint()
+        costs, here = _read(path.read_text(encoding="utf-8"), str(path)), fingerprint()
         if costs.machine.get("id") != here["id"]:
             raise CalibrationError(
                 f"{path} was measured on another machine ({_words(costs.machine)}; this one is {_words(here)}); run "

@@ -4,11 +4,7 @@ The tasks of a batch write Parquet files into `Warehouse.place`; nobody sees the
 names, `BatchWrites`, and `Warehouse.commit` makes them visible together with the batch's number. `BatchWrites` goes
 into a redo log first: after a crash it is committed again, and a commit that is there already changes nothing.
 
-    delta_tables    a Delta table each, and a ledger table that is written last
-    postgres        everything of a batch in one transaction
-
->>> files = (StagedFile("part-0.parquet", rows=2, bytes=1204),)
->>> write = Write("sales", files, pa.schema([("id", pa.int64())]), "append")
+>>> write = Write("sales", (StagedFile("part-0.parquet", rows=2, bytes=1204),), pa.schema([("id", pa.int64())]))
 >>> batch = BatchWrites("shop", "0b7f61f3-d9f5-4942-945a-e7a65429d651", 7, (write,))
 >>> BatchWrites.from_json(batch.to_json()) == batch
 True
@@ -25,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, SinkError, choose
@@ -96,8 +93,8 @@ class BatchWrites:
 
     def marks(self, *, tables: bool) -> dict[str, int]:
         """What its commit leaves behind; the last one says of every table too how far it has come."""
-        written = {table_mark(self.app, self.query, write.table): self.batch for write in self.changed}
-        return stream_marks(self.app, self.query, self.batch) | (written if tables else {})
+        written = {table_mark(self.app, self.query, write.table): self.batch for write in self.changed if tables}
+        return {**stream_marks(self.app, self.query, self.batch), **written}
 
     def to_json(self) -> dict[str, Any]:
         """As plain dictionaries, lists, strings and numbers."""
@@ -109,7 +106,6 @@ class BatchWrites:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> BatchWrites:
-        """What `to_json` gave."""
         writes = []
         for write in body["writes"]:
             files = tuple(StagedFile(**file) for file in write["files"])
@@ -187,15 +183,11 @@ def stage(
     directory: Path, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, prefix: str = "part"
 ) -> StagedFile:
     """Write rows into a new Parquet file of ``directory``, durable when this returns. For tasks and tests."""
-    import pyarrow.parquet as pq
-
     path = directory / f"{prefix}-{uuid.uuid4().hex}.parquet"
-    written = 0
-    columns = stored_schema(schema)
-    batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    columns, written = stored_schema(schema), 0
     with path.open("xb") as file:
         with pq.ParquetWriter(file, columns, compression="zstd", write_page_checksum=True) as writer:
-            for batch in batches:
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
                 writer.write_table(pa.Table.from_batches([batch]).select(columns.names).cast(columns))
                 written += batch.num_rows
         file.flush()
@@ -265,10 +257,8 @@ def changed_keys(table: str, key: list[str], rows: pa.Table) -> pa.Table:
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """A schema as text."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def decode_schema(text: str) -> pa.Schema:
-    """What `encode_schema` gave."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

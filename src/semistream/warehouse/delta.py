@@ -1,20 +1,8 @@
 """A Delta table that holds every batch of a stream exactly once, written by delta-rs, so without any jar.
 
-Each commit carries the rows and two marks in Delta's own transaction log: how far this query has come, and which query
-owns the stream. The marks outlive log clean-up. A batch is judged by them on one snapshot of the table, and committed
-on top of that same snapshot: whoever commits in between makes the commit fail. `DeltaWarehouse` is built of the same
-parts.
-
-    batch already there              a replay after a crash: passed over
-    the next batch                   written
-    a later batch                    MissingBatchesError: the table was deleted or set back
-    another query owns the stream    ForeignCheckpointError: the checkpoint was deleted, and Spark begins again at 0
-    moved on behind our back         StaleWriterError: a second run works on the same checkpoint
-
-The rows of one batch pass through the driver's memory.
-
->>> sink = DeltaSink("/data/sales", app="sales")
->>> stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/checkpoint").start()  # doctest: +SKIP
+Each commit carries the rows and their marks in Delta's own transaction log, which outlive log clean-up. A batch is
+judged by the marks on one snapshot of the table, and committed on top of that same snapshot: whoever commits in between
+makes the commit fail. `DeltaWarehouse` is built of the same parts.
 """
 
 from __future__ import annotations
@@ -29,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from semistream.errors import ArgumentError, SinkError, StaleWriterError, local_path
 from semistream.warehouse.contract import BatchWrites, StagedFile, staged_path
@@ -49,6 +38,10 @@ class DeltaSink:
     ``app`` names the stream. It must stay the same for as long as the table lives, and differ between streams that
     write to one table. The query's id is taken from the running batch, or from ``checkpoint`` where Spark does not tell
     it (Spark Connect). ``replaces`` is the id of a query, or its beginning, whose place a new checkpoint may take.
+    The rows of a batch pass through the driver's memory.
+
+    >>> sink = DeltaSink("/data/sales", app="sales")
+    >>> stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/check").start()  # doctest: +SKIP
     """
 
     def __init__(
@@ -72,10 +65,7 @@ class DeltaSink:
         self.load(batch.toArrow, batch_id, query_of(self.checkpoint) if self.checkpoint else running_query(batch))
 
     def load(self, read: Callable[[], pa.Table], batch_id: int, query: str, *, gaps: bool = False) -> None:
-        """Write the rows that ``read`` returns as a batch of ``query``; it is not called when the table holds them.
-
-        ``gaps`` allows for numbers that are left out.
-        """
+        """Write what ``read`` returns, unless the table holds that batch; ``gaps`` allows for numbers left out."""
         batch = BatchWrites(self.app, query, batch_id, ())
         table = open_table(self.path)
         if self._streams.holds(Marks.of(find_in(table), batch.app, batch.query), batch, gaps=gaps):
@@ -225,8 +215,6 @@ def rows_of(table: DeltaTable) -> pa.Table:
     Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
     aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
     """
-    import pyarrow.dataset as ds
-
     root, *paths = (unquote(uri.removeprefix("file://")) for uri in (table.table_uri, *table.file_uris()))
     if table.metadata().partition_columns or not Path(root).is_dir():
         return table.to_pyarrow_table()  # not one of ours

@@ -4,10 +4,7 @@ The tasks write their Parquet files into the tables' own directories; the driver
 log, so a large batch does not pass through its memory. A commit of Delta is for one table. So each table's commit
 carries the batch's number, and a table of our own, the ledger, is committed last: a batch is there wholly when the
 ledger says so. After a crash between two tables the batch is committed again, and the tables that have it pass over it.
-
 The ledger also remembers the last batch of each table: a table that was deleted or set back is missed.
-
->>> warehouse = DeltaWarehouse("/data/warehouse")  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -51,7 +48,6 @@ class DeltaWarehouse(Warehouse):
         self._streams = Streams(str(root))
 
     def place(self, table: str) -> Path:
-        """The table's own directory."""
         return made(self._path(table))
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
@@ -129,7 +125,6 @@ class DeltaWarehouse(Warehouse):
         return delta.find_in(delta.open_table(self._path(table)))(name)
 
     def files(self, table: str) -> set[str]:
-        """The files that make up the table now."""
         there = delta.open_table(self._path(table))
         return set() if there is None else {uri.rpartition("/")[2] for uri in there.file_uris()}
 
@@ -187,9 +182,5 @@ class DeltaWarehouse(Warehouse):
             table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
 
 
-def _open(value: str, home: Path, staging: Path) -> DeltaWarehouse:
-    del staging  # the tables' own directories
-    return DeltaWarehouse(home / local_path("delta", value))
-
-
-FORM = WarehouseForm("delta", _open)
+# Files are staged in the tables' own directories.
+FORM = WarehouseForm("delta", lambda value, home, _staging: DeltaWarehouse(home / local_path("delta", value)))

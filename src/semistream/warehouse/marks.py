@@ -90,21 +90,15 @@ def stream_marks(app: str, query: str, batch: int) -> dict[str, int]:
 
 @dataclass
 class Streams:
-    """The streams of a table or a warehouse as this process knows them: here their batches are judged.
+    """The streams of a table or a warehouse as this process knows them: here their batches are judged."""
 
-    ``place`` and ``permit`` are for people: where it is, and what lets another query go on.
-    """
-
-    place: str
+    place: str  # for people, as is the permit: what lets another query go on
     permit: str = "replaces={former!r}"
     replaces: dict[str, str] = field(default_factory=dict)  # the first digits of the query that another may follow
     left: dict[tuple[str, str], int] = field(default_factory=dict)  # the last batch of a query, as it was left here
 
     def check(self, find: Find, app: str, query: str, replaces: str | None = None) -> int:
-        """The last batch of the query, -1 for none; refuses when another query owns the stream.
-
-        ``replaces``, once given, is kept for the batches to come.
-        """
+        """As `Warehouse.check`; ``replaces``, once given, is kept for the batches to come."""
         app, query = check_app(app), check_query(query)
         if replaces is not None:
             self.replaces[app] = digits_of(replaces)

@@ -4,11 +4,6 @@ The rows of all tables and the batch's number are written in one transaction: a 
 tasks' Parquet files are read by the driver, a piece at a time, and go in by COPY. Batches of one stream wait for each
 other at a lock that ends with the transaction; whoever finds, once it has the lock, that the stream moved on, gets a
 StaleWriterError. The marks are rows of the table ``_semistream_ledger`` in the same schema.
-
-A version of a dimension goes in by one MERGE: rows that stay are updated in place, so that foreign keys to them hold.
-
->>> PostgresWarehouse("host=db dbname=shop user=etl", staging="/data/staging")  # doctest: +SKIP
-PostgresWarehouse(database 'shop' on db as etl, schema 'public')
 """
 
 from __future__ import annotations
@@ -251,13 +246,11 @@ def filled(template: str, environment: Mapping[str, str]) -> str:
         return _VARIABLE.sub(value, template)
 
     def quoted(found: re.Match[str]) -> str:
-        return value(found) if found.group(1) is None else f"{found.group(1)}'{_escaped(value(found))}'"
+        text, before = value(found), found.group(1)
+        escaped = re.sub(r"(['\\])", r"\\\1", text)
+        return text if before is None else f"{before}'{escaped}'"
 
     return _VALUE.sub(quoted, template)  # in one pass: a value that looks like a variable is none
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _open(value: str, home: Path, staging: Path, *, schema: str = "public") -> PostgresWarehouse:

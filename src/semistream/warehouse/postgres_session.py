@@ -1,7 +1,4 @@
-"""Transactions on the tables of one schema of PostgreSQL, and errors that name the server and never the password.
-
-Imported only where PostgreSQL is used, since psycopg may be missing.
-"""
+"""Transactions on a schema of PostgreSQL, errors without the password. Imported late, since psycopg may be missing."""
 
 from __future__ import annotations
 
@@ -69,7 +66,6 @@ class Server:
         self.schema = schema
 
     def describe(self) -> str:
-        """The database, host and user."""
         host = self._options.get("host") or self._options.get("hostaddr") or "the local socket"
         port = f":{self._options['port']}" if "port" in self._options else ""
         user = f" as {self._options['user']}" if "user" in self._options else ""
@@ -92,25 +88,22 @@ class Server:
                 f"{self.describe()}: for {_LOCK_SECONDS} s another run has held what this one needs; stop one of them"
             ) from error
         except psycopg.Error as error:
-            lost = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08")[:3] in ("08", "080", "57P")
-            what = (
-                "the connection was lost, and whether the change is there the next attempt sees" if lost else "failed"
-            )
+            what = "failed"
+            if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08")[:3] in ("08", "080", "57P"):
+                what = "the connection was lost, and whether the change is there the next attempt sees"
             raise SinkError(f"{self.describe()}: {what}: {self._said(error)}") from self._clean(error)
 
     def _connect(self) -> psycopg.Connection[Any]:
         for attempt in range(self._tries):
-            if attempt:
-                time.sleep(0.2 * 2 ** (attempt - 1))
             try:
                 connection = psycopg.connect(**self._options)
                 break
             except psycopg.OperationalError as error:
-                problem = error
-        else:
-            raise SinkError(
-                f"no connection to {self.describe()} after {self._tries} attempts: {self._said(problem)}"
-            ) from self._clean(problem)
+                if attempt + 1 == self._tries:
+                    raise SinkError(
+                        f"no connection to {self.describe()} after {self._tries} attempts: {self._said(error)}"
+                    ) from self._clean(error)
+            time.sleep(0.2 * 2**attempt)
         if connection.info.server_version < _OLDEST:
             version = connection.info.server_version // 10000
             connection.close()
@@ -120,9 +113,8 @@ class Server:
     def _said(self, error: Exception) -> str:
         """The first line of an error, and where in the data PostgreSQL met it."""
         diag = getattr(error, "diag", None)
-        text = (diag.message_primary if diag else None) or str(error).strip().partition("\n")[0]
-        context = (diag.context if diag else None) or ""
-        where = context.partition("\n")[0]
+        text = getattr(diag, "message_primary", None) or str(error).strip().partition("\n")[0]
+        where = (getattr(diag, "context", None) or "").partition("\n")[0]
         return self._hidden(f"{text} ({where})" if where else text)
 
     def _clean(self, error: Exception) -> Exception | None:
@@ -175,7 +167,6 @@ class Session:
         )
 
     def find(self, mark: str) -> int | None:
-        """A mark as it is now."""
         if not self.columns(LEDGER):
             return None
         found = self.run("SELECT value FROM {ledger} WHERE mark = {mark}", mark=mark).fetchone()
@@ -198,7 +189,7 @@ class Session:
         return self._cursor.rowcount
 
     def exchange(self, table: str, keys: pa.Table, rows: pa.Table) -> None:
-        """The rows of these keys go, the new ones come."""
+        """The rows of these keys go, the new ones come; what stays is updated in place: foreign keys to it hold."""
         columns, key = rows.column_names, keys.column_names
         if self.run("SELECT 1 FROM {table} LIMIT 1", table).fetchone() is None:
             self.copy(table, columns, rows.to_batches(CHUNK_ROWS))

@@ -39,7 +39,6 @@ _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 def check_name(what: str, name: object) -> str:
     """A name that PostgreSQL keeps as it is when quoted, or an error."""
-    reason = None
     if not isinstance(name, str) or not name:
         reason = "is no name"
     elif "\0" in name:
@@ -48,10 +47,9 @@ def check_name(what: str, name: object) -> str:
         reason = f"has more than {_NAME_BYTES} bytes, and PostgreSQL would cut it"
     elif what == "table" and name.startswith(RESERVED):
         reason = f"begins with {RESERVED}, as the tables of semistream's own do"
-    if reason is not None:
-        raise ArgumentError(f"{what}={name!r} {reason}; choose another name")
-    assert isinstance(name, str)
-    return name
+    else:
+        return name
+    raise ArgumentError(f"{what}={name!r} {reason}; choose another name")
 
 
 def sql_types(schema: pa.Schema) -> dict[str, str]:
@@ -76,9 +74,8 @@ def arrow_type(name: str, text: str) -> pa.DataType:
     """Arrow's type for PostgreSQL's."""
     if text.startswith(("character varying", "character(")):
         return pa.string()
-    numeric = _NUMERIC.fullmatch(text)
-    if numeric is not None and int(numeric.group(1)) <= 76:
-        precision, scale = int(numeric.group(1)), int(numeric.group(2))
+    if (numeric := _NUMERIC.fullmatch(text)) and int(numeric[1]) <= 76:
+        precision, scale = map(int, numeric.groups())
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     back = next((kind for _, known, kind in _TYPES if known == text), None)
     if back is None:

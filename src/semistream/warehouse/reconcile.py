@@ -3,13 +3,8 @@
 Batch by batch: the shed rows of a batch are joined as the stream's own rows were, with the version of the master that
 their batch read, and appended to the Delta table in one commit with the batch's number (`DeltaSink`). Killed at any
 moment and started again, it passes over the batches that the table holds. Only batches that are over are taken: those
-before the newest, the newest too when the checkpoint says that Spark has committed it.
-
-Shed rows of a pipeline are not loaded here: they are in a table of the warehouse, and `semistream reconcile` sends all
-of them through the pipeline's steps as one more batch (`semistream.pipeline.running`).
-
->>> reconcile("/data/shed", "/data/sales")  # doctest: +SKIP
-Reconciled(batches=12, rows=40311, skipped=0, waiting=())
+before the newest, the newest too when the checkpoint says that Spark has committed it. Shed rows of a pipeline are in
+a table of its warehouse instead; `semistream.pipeline.running` sends them through the steps as one more batch.
 """
 
 from __future__ import annotations
@@ -36,12 +31,11 @@ from semistream.lookup.bind import bind
 from semistream.lookup.choose import choose_algorithm
 from semistream.lookup.run import open_store
 from semistream.shedding.log import ShedPart, batches_in, read_part, read_rows
-from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import StoreVersion
+from semistream.stores.paged.store import MasterStore, Progress
 from semistream.warehouse.delta import DeltaSink, open_table, query_of
 from semistream.warehouse.schemas import stored_schema
 
-Progress = Callable[[str, int, int | None], None]
 _KEPT_BATCHES = 2  # what a running stream needs to know its rate
 
 

@@ -38,10 +38,7 @@ def check_schema(
     may_add: pa.Schema | None = None,
     may_lack: bool = False,
 ) -> list[str]:
-    """The columns that are new, if those of ``may_add`` may be; any other difference is an error.
-
-    A writer that casts a column which changed its type asks nobody; a warehouse wants to be asked.
-    """
+    """The columns that are new, if those of ``may_add`` may be; any other difference is an error, never a cast."""
     new = [name for name in here if name not in there]
     found = [f"{name} ({here[name]}) is new" for name in new if may_add is None]
     found += [f"{name} ({kind}) is gone" for name, kind in there.items() if name not in here and not may_lack]
