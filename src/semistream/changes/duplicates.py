@@ -69,10 +69,8 @@ class SeenKeys:
         columns = key_columns(table, self.store.schema, self.store.key)
         valid = self.store.codec.encode(columns)[1]
         result = ~valid
-        firsts = self._firsts(table, columns, valid, order)
-        asked = pa.table(
-            [*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.store.key, _ROW]
-        )
+        firsts = pa.array(self._firsts(table, columns, valid, order))
+        asked = pa.table([*(column.take(firsts) for column in columns), firsts], names=[*self.store.key, _ROW])
         memory = self.memory_bytes
         for found in join(asked, self.store, on=list(self.store.key), how="anti", memory=memory, allow_empty=True):
             result[found.column(_ROW).to_numpy()] = True

@@ -14,7 +14,7 @@ group, the same rows in the same order, published with the version: a group is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,13 +59,6 @@ def _checked(name: str, columns: Sequence[str], schema: pa.Schema, key: Sequence
     if len(chosen) + len(key) == len(schema):
         raise ArgumentError(f"group {name!r} has every column, as the store itself; leave some out")
     return ColumnGroup(chosen)
-
-
-def narrowest(manifest: Manifest, columns: Iterable[str]) -> str | None:
-    """The smallest group with all of these columns."""
-    wanted = set(columns) - set(manifest.key)
-    names = [name for name, group in manifest.groups.items() if wanted <= set(group.columns)]
-    return min(names, key=lambda name: manifest.groups[name].bytes, default=None)
 
 
 def write_twins(store: MasterStore, files: list[str], progress: Progress | None) -> Manifest:

@@ -69,7 +69,7 @@ class PageBuffer:
         self.counters = ReadCounters()
 
     def read(self, pages: Pages) -> Iterator[tuple[slice, Addresses]]:
-        """Load and verify ascending pages, as many at a time as the buffer holds: (which, where), until the next."""
+        """Load and verify ascending pages, as many at a time as the buffer holds: which, and where until the next."""
         for plan in self._plans(pages):
             for base, first, last in self._chunks(plan, 0):
                 low, high = plan.first_page[first], plan.first_page[last]

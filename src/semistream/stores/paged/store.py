@@ -35,7 +35,6 @@ from semistream.stores import fetching
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFacts
 from semistream.stores.paged import publishing, updating
 from semistream.stores.paged.building import Build
-from semistream.stores.paged.grouping import narrowest
 from semistream.stores.paged.lookups import Level, Levels, MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
 from semistream.stores.paged.reading import LONGEST_REQUEST
@@ -143,9 +142,11 @@ class MasterStore:
 
     def covering(self, columns: Iterable[str]) -> MasterStore:
         """The narrowest of its column groups with these columns, as a store; this one when there is none."""
-        name = narrowest(self.manifest, columns) if self.group is None else None
-        if name is None:
+        wanted, groups = set(columns) - set(self.key), self.manifest.groups
+        names = [name for name, group in groups.items() if wanted <= set(group.columns)]
+        if self.group is not None or not names:
             return self
+        name = min(names, key=lambda name: groups[name].bytes)
         if name not in self._groups:
             self._groups[name] = MasterStore(self.path, self.manifest, direct=self.direct, group=name)
         return self._groups[name]
