@@ -1,10 +1,8 @@
 """Changes of a master table, in order, and how they become one new version of its store, exactly once.
 
-A change is a row with an operation: insert, update and upsert give a key its row, delete takes it away. `read_changes`
-makes them from files, `snapshot_differences` from a snapshot; here the last change of each key is applied.
-
-A token (application, batch number) is kept in the store's properties, in the same version as the rows: whoever runs a
-batch again finds that it was applied. A version is made anew when another writer was first.
+A change is a row with an operation: insert, update and upsert give a key its row, delete takes it away; the last change
+of each key counts. A token (application, batch number) is kept in the store's properties, in the same version as the
+rows: whoever runs a batch again finds that it was applied. A version is made anew when another writer was first.
 
 >>> import pyarrow as pa, tempfile
 >>> from semistream import MasterStore
@@ -27,17 +25,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.changes.reading import plain_changes
 from semistream.changes.rows import OP, Changes, Reject, columns_of, last_of_each
 from semistream.errors import ArgumentError, ConcurrentWriteError
+from semistream.keys import Mask
 from semistream.stores import MasterStore
 
-Mask = npt.NDArray[np.bool_]
 Token = tuple[str, int]
 Result = TypeVar("Result")
 ATTEMPTS = 50
@@ -105,9 +101,8 @@ def present(store: MasterStore, keys: pa.Table) -> Mask:
 
 
 def _all_but(store: MasterStore, kept: pa.Table) -> pa.Table:
-    everything = pa.Table.from_batches(
-        list(store.scan(list(store.key))), pa.schema([store.schema.field(name) for name in store.key])
-    )
+    key = list(store.key)
+    everything = pa.Table.from_batches(list(store.scan(key)), pa.schema([store.schema.field(name) for name in key]))
     others = ~store.codec.among(columns_of(everything, store.key), columns_of(kept, store.key))
     return last_of_each(store.codec, everything.filter(pa.array(others)))
 

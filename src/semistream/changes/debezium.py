@@ -3,10 +3,8 @@
 ``{"before": …, "after": …, "op": "u", "ts_ms": …, "source": {…}}``, possibly within ``{"schema": …, "payload": …}``.
 Operations: c (insert), r (read by the snapshot), u, d, t (the table was emptied); tombstones (``null``) and messages
 (m) say nothing. Changes are put in the order of the source's log (lsn, scn, or binlog file and position) where all
-that are not bad have one, else by the time of the change; changes of one place stay as they come.
-
-Times are numbers. With the schema it is known which unit they count; without, they count the unit of the store's
-column, unless ``time_unit`` says otherwise. A row that lacks one of the store's columns is bad, never filled with NULL.
+that are not bad have one, else by the time of the change; changes of one place stay as they come. Times without a
+schema count ``time_unit``, else the unit of the store's column. A row that lacks a column is bad, not filled with NULL.
 """
 
 from __future__ import annotations

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import parse_bytes
 from semistream.changes.rows import OP, change_schema, columns_of, store_rows
 from semistream.errors import ArgumentError, SchemaError, local_path
+from semistream.keys import Mask
 from semistream.lookup.run import make_join
 from semistream.rows import normalise
 from semistream.stores import MasterStore
 from semistream.stores.paged.store import Progress
-from semistream.stores.sources import TableInput, open_source
+from semistream.stores.sources import TableInput, open_source, reported
 
 _OLD = "__in_store"  # after a column's name: its value in the store
 _BATCH_ROWS = 32_768
@@ -88,26 +88,15 @@ def _differences(
             names = store.schema.names
             settings: dict[str, Any] = {"memory": memory_bytes, "allow_empty": True}
             both = make_join(store.schema, store, on=key, how="left", columns=names, suffix=_OLD, **settings)
-            for joined in both.join(_reported(arriving(), "compare", source.rows, progress)):
+            for joined in both.join(reported(arriving(), "compare", source.rows, progress)):
                 yield from _changed(joined, store)
         # The file is read as a stream: its keys need not fit into memory.
         snapshot_keys = MasterStore.build(keys, Path(folder) / "keys", key=key, memory=memory_bytes)
         _check_distinct(snapshot_keys)
         missing = make_join(key_schema, snapshot_keys, on=key, how="anti", **settings)
-        for gone in missing.join(_reported(store.scan(key), "find deletions", store.rows, progress)):
+        for gone in missing.join(reported(store.scan(key), "find deletions", store.rows, progress)):
             if gone.num_rows:
                 yield _change_rows("delete", gone, store.schema)
-
-
-def _reported(
-    batches: Iterator[pa.RecordBatch], phase: str, total: int | None, progress: Progress | None
-) -> Iterator[pa.RecordBatch]:
-    seen = 0
-    for batch in batches:
-        seen += batch.num_rows
-        if progress is not None:
-            progress(phase, seen, total)
-        yield batch
 
 
 def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBatch]:
@@ -122,7 +111,7 @@ def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBa
             yield _change_rows(op, rows.filter(pa.array(some)), store.schema)
 
 
-def same_values(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+def same_values(left: pa.Array, right: pa.Array) -> Mask:
     """Row by row, are they equal? NULL = NULL, NaN = NaN."""
     equal = pc.fill_null(pc.equal(left, right), fill_value=False)
     equal = pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
@@ -145,11 +134,10 @@ def _check_distinct(keys: MasterStore) -> None:
     for batch in keys.scan():  # in order: equal keys follow each other
         rows = pa.concat_tables([last, pa.Table.from_batches([batch])])
         groups = keys.codec.groups(columns_of(rows, keys.key))
-        numbers, counts = np.unique(groups, return_counts=True)
-        if len(counts) and counts.max() > 1:
-            row = int(np.flatnonzero(groups == numbers[counts.argmax()])[0])
+        repeated = np.setdiff1d(np.arange(len(groups)), np.unique(groups, return_index=True)[1])
+        if len(repeated):
             raise SchemaError(
-                f"the snapshot has several rows for the key {rows.slice(row, 1).to_pylist()[0]}; "
+                f"the snapshot has several rows for the key {rows.slice(int(repeated[0]), 1).to_pylist()[0]}; "
                 "a snapshot has one row per key"
             )
         last = rows.slice(max(0, rows.num_rows - 16))  # a code that keys share has few of them

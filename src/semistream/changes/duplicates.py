@@ -20,13 +20,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.budget import Budget, parse_bytes
 from semistream.changes.applying import Token, check_token, present, publish, token_property, was_applied
-from semistream.changes.rows import distinct, last_rows
+from semistream.changes.rows import Numbers, distinct, last_rows
 from semistream.errors import ArgumentError, ConcurrentWriteError, SchemaError, local_path
+from semistream.keys import Mask
 from semistream.lookup.run import join
 from semistream.stores import MasterStore
 from semistream.stores.fetching import key_columns
@@ -58,7 +58,7 @@ class SeenKeys:
         """What the lists of keys take that updates have changed, and that an open store keeps in memory."""
         return sum(level.changed.nbytes for level in self.store.delta_levels())
 
-    def new(self, batch: pa.Table | pa.RecordBatch, order: str | None = None) -> npt.NDArray[np.bool_]:
+    def new(self, batch: pa.Table | pa.RecordBatch, order: str | None = None) -> Mask:
         """Which rows are neither in the warehouse nor a repetition within the batch.
 
         Of the rows of one key the first counts, or the first by column ``order`` (NULL last). A row with a NULL in its
@@ -69,18 +69,14 @@ class SeenKeys:
         columns = key_columns(table, self.store.schema, self.store.key)
         valid = self.store.codec.encode(columns)[1]
         result = ~valid
-        firsts = self._firsts(table, columns, valid, order)
-        asked = pa.table(
-            [*(column.take(pa.array(firsts)) for column in columns), firsts], names=[*self.store.key, _ROW]
-        )
+        firsts = pa.array(self._firsts(table, columns, valid, order))
+        asked = pa.table([*(column.take(firsts) for column in columns), firsts], names=[*self.store.key, _ROW])
         memory = self.memory_bytes
         for found in join(asked, self.store, on=list(self.store.key), how="anti", memory=memory, allow_empty=True):
             result[found.column(_ROW).to_numpy()] = True
         return result
 
-    def _firsts(
-        self, table: pa.Table, columns: list[pa.Array], valid: npt.NDArray[np.bool_], order: str | None
-    ) -> npt.NDArray[np.int64]:
+    def _firsts(self, table: pa.Table, columns: list[pa.Array], valid: Mask, order: str | None) -> Numbers:
         """The first row of each key."""
         rows = np.arange(table.num_rows)
         if order is not None:
@@ -115,10 +111,7 @@ class SeenKeys:
         return added or 0
 
     def add_pieces(self, pieces: Iterable[pa.Table], token: Token, budget: Budget | None = None) -> int:
-        """The same for keys that come in pieces, a version each: the last one says by the ``token`` that all are there.
-
-        Whoever does it again after a half finds those that are there, and adds the others.
-        """
+        """As `add`, in pieces with a version each; the last has the ``token``: done again after a half, it goes on."""
         if was_applied(self.store.latest(), token):
             return 0
         added, last = 0, None
@@ -129,13 +122,10 @@ class SeenKeys:
 
     @contextmanager
     def _room_to_fold(self, store: MasterStore, new_bytes: int, budget: Budget) -> Iterator[MasterStore]:
-        """The store, with memory for an update of it: one that folds others sorts all that came since the base.
-
-        Where there is not so much, these become part of the base first, which is done in the memory that there is.
-        """
+        """The store, with memory for an update of it: one that folds others sorts all that came since the base."""
         part = "an update of keys seen"
         updates = sum(entry.bytes for entry in store.manifest.deltas)
-        if not budget.grant(part, updates + _COPIES * new_bytes):
+        if not budget.grant(part, updates + _COPIES * new_bytes):  # a new base is made in what memory there is
             store = _compacted(store, budget)
             budget.grant(part, _COPIES * new_bytes)  # whoever gives more keys at once has the memory for them
         try:

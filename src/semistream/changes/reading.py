@@ -65,7 +65,7 @@ def read_changes(
             raise ArgumentError(f"Debezium's changes are JSON lines, {paths[0]} is {kind}; give format='plain'")
         return debezium_changes(_lines(paths, progress), schema, key, time_unit=time_unit, constants=constants)
     if kind == "json":
-        return plain_lines(_lines(paths, progress), schema, key, op=op, order=order, constants=constants)
+        return _plain_lines(_lines(paths, progress), schema, key, op, order, constants or {})
     rejects: list[Reject] = []
     table = pa.concat_tables([_table(path, kind, rejects) for path in paths], promote_options="default")
     for column, value in (constants or {}).items():
@@ -108,18 +108,17 @@ def plain_changes(
     )
 
 
-def plain_lines(
+def _plain_lines(
     lines: Iterable[Line],
     schema: pa.Schema,
     key: Sequence[str],
-    *,
-    op: str = OP,
-    order: str | None = None,
-    constants: Mapping[str, Any] | None = None,
+    op: str,
+    order: str | None,
+    constants: Mapping[str, str],
 ) -> Changes:
-    """Changes from JSON, one object a line; ``constants`` are columns that have one value in all of them."""
+    """Changes from JSON, one object a line."""
     found, places, rejects = parsed_lines(lines)
-    found = [{**record, **(constants or {})} for record in found]
+    found = [{**record, **constants} for record in found]
     bad: Bad = {}
     needed = [op, *([order] if order else [])]
     for row, record in enumerate(found):

@@ -52,15 +52,12 @@ class Reject:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes in order, oldest first: `OP`, `TIME`, and the columns asked for; with a delete only the key counts.
-
-    ``truncated``: before the first of them the table was emptied. ``records`` is how many were read.
-    """
+    """Changes in order, oldest first: `OP`, `TIME`, and the columns asked for; with a delete only the key counts."""
 
     rows: pa.Table
     rejects: list[Reject] = field(default_factory=list)
-    records: int = 0
-    truncated: bool = False
+    records: int = 0  # how many were read
+    truncated: bool = False  # the table was emptied before the first of them
 
     def check(self, max_bad_rate: float | None) -> None:
         """Raise when too many records were bad."""
@@ -137,10 +134,7 @@ def assemble(
 
 
 def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[Place], list[Reject]]:
-    """The JSON objects of some lines, where each stood, and the lines that hold none; ``null`` and blanks are left out.
-
-    Numbers with a fraction stay exact.
-    """
+    """The JSON objects of some lines, where each stood, and the lines with none; ``null`` and blanks are left out."""
     found: list[dict[str, Any]] = []
     places: list[Place] = []
     rejects: list[Reject] = []
@@ -149,7 +143,7 @@ def parsed_lines(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[Plac
         if not shown.strip():
             continue
         try:
-            record = json.loads(text, parse_float=Decimal)
+            record = json.loads(text, parse_float=Decimal)  # numbers with a fraction stay exact
         except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError too
             rejects.append(Reject(source, number, f"it is no JSON: {error}", shown))
             continue

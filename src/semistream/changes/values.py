@@ -45,7 +45,8 @@ def array_of(values: Sequence[Any], field: pa.Field, hints: Sequence[str | None]
             made.append(None if value is None else convert(value, hints[row] if hints else None))
         except (ValueError, TypeError, ArithmeticError) as error:
             made.append(None)
-            bad[row] = f"column {field.name!r}: {_short(value)} is no {field.type}{_because(error)}"
+            because = str(error) if str(error).startswith((",", ";")) else ""  # only what is said here, below
+            bad[row] = f"column {field.name!r}: {_short(value)} is no {field.type}{because}"
     return times_of(made, field.type) if pa.types.is_temporal(field.type) else pa.array(made, field.type), bad
 
 
@@ -176,10 +177,6 @@ def _bytes(value: Any, kind: pa.DataType) -> bytes:
 def _short(value: object) -> str:
     text = repr(float(value)) if isinstance(value, Decimal) and math.isfinite(value) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _because(error: Exception) -> str:
-    return str(error) if str(error).startswith((",", ";")) else ""
 
 
 def ints(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -1,8 +1,7 @@
 """What a store is to a join: its schema and key, its facts, and a reader that finds the rows of codes.
 
-Joins and cost models know stores by this module alone. What only some stores can do is an ability: a store declares it
-and has the methods of its protocol, a join names those it needs (`Join.needs`), and one that is asked of a store
-without them is refused. Cost models and the planner see a store's `StoreFacts` and nothing else of it.
+Joins know stores by this module alone; cost models and the planner see only `StoreFacts`. What only some stores can do
+is an ability: a store declares it and has the methods of its protocol, and a join names those it needs (`Join.needs`).
 `docs/adding_a_store.md` adds a store, with `GroupReader` for one that finds all rows of a key at once.
 """
 
@@ -18,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, InvariantError
-from semistream.keys import Codes, KeyCodec
+from semistream.keys import Codes, KeyCodec, Mask
 from semistream.rows import Addresses, PackedRows, Projection, RowLayout, address_of
 from semistream.stats import ReadCounters
 from semistream.stores.device import WARM, Device
@@ -26,7 +25,9 @@ from semistream.stores.device import WARM, Device
 Ability = Literal["pages"]
 Indices = npt.NDArray[np.int64]
 Pages = Indices
+Bytes = npt.NDArray[np.uint8]
 Found = Iterator[tuple[Indices, Addresses]]
+Packed = Iterator[tuple[Indices, PackedRows]]
 DEFAULT_BUFFER = 4 << 20
 PLAN_BYTES = 160  # what finding one code may take beside its rows, when every code lies on a page of its own
 
@@ -71,14 +72,7 @@ class Reader(Protocol):
     def match_each(self, codes: Codes) -> Found:
         """As `match`, for codes in any order, also the same one several times, with a read of its own for each."""
 
-    def collect(
-        self,
-        codes: Codes,
-        projection: Projection,
-        staging: npt.NDArray[np.uint8],
-        most_codes: int,
-        whole: npt.NDArray[np.bool_],
-    ) -> Iterator[tuple[Indices, PackedRows]]:
+    def collect(self, codes: Codes, projection: Projection, staging: Bytes, most_codes: int, whole: Mask) -> Packed:
         """As `match`, but with the rows copied to the staging and projected on the way: the fast path of a sweep.
 
         ``most_codes`` codes are worked on at a time, which takes `PLAN_BYTES` each. ``whole`` is filled with whether
@@ -110,7 +104,7 @@ class Store(Protocol):
         """The filter of the keys (`semistream.kernels.bloom`), or an empty array when there is none."""
         return np.empty(0, np.uint64)
 
-    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def in_deltas(self, codes: Codes) -> Mask:
         """Which codes the filter does not cover, since an update changed them."""
         return np.zeros(len(codes), np.bool_)
 
@@ -161,10 +155,7 @@ class GroupReader(ABC):
 
     @abstractmethod
     def find(self, codes: Codes, most_bytes: int) -> Found:
-        """The rows of codes in any order: (index of the code, address of its row), index ascending.
-
-        A chunk has whole groups, at most ``most_bytes`` of them or one.
-        """
+        """As `Reader.match` for codes in any order, in chunks of whole groups: ``most_bytes`` of them or one."""
 
     @abstractmethod
     def rows(self) -> Iterator[tuple[Codes, Addresses]]:
@@ -175,14 +166,7 @@ class GroupReader(ABC):
 
     match_each = match
 
-    def collect(
-        self,
-        codes: Codes,
-        projection: Projection,
-        staging: npt.NDArray[np.uint8],
-        most_codes: int,
-        whole: npt.NDArray[np.bool_],
-    ) -> Iterator[tuple[Indices, PackedRows]]:
+    def collect(self, codes: Codes, projection: Projection, staging: Bytes, most_codes: int, whole: Mask) -> Packed:
         """See `Reader.collect`; a row with fewer columns is never longer, so what fits the staging fits projected."""
         whole[:] = True
         for start in range(0, len(codes), most_codes):

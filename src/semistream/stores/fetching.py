@@ -91,10 +91,8 @@ def _key_array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
 
 def _named(store: Store, columns: Sequence[str] | None) -> tuple[Store, list[str]]:
     """The narrowest store with these columns, and their names."""
-    if columns is not None:
-        columns = list(columns)
-        store = store.covering(columns)
-    names = list(store.schema.names) if columns is None else columns
+    names = list(store.schema.names if columns is None else columns)
+    store = store.covering(names)
     unknown = [name for name in names if name not in store.schema.names]
     if unknown:
         raise ArgumentError(f"the master has no column {unknown[0]!r}; its columns are {store.schema.names}")

@@ -1,8 +1,7 @@
 """A master in memory, without files: for one that is small, made on the spot, or needed in a test.
 
-Rows lie packed one after the other in the order of their codes, in one version that never changes. Pages are runs of
-whole groups, so that joins which read R in parts find parts here too. Nothing is read from a device, hence nothing is
-copied into the readers' buffers: rows are where they are, and a buffer only says how many are handed out at a time.
+Rows lie packed in the order of their codes, in one version that never changes. Pages are runs of whole groups, for
+joins that read R in parts. Rows are never copied: a reader's buffer only says how many are handed out at a time.
 
 >>> import pyarrow as pa
 >>> from semistream.stores.fetching import get

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from semistream.errors import ArgumentError, SchemaError, local_path
 
+if TYPE_CHECKING:
+    from semistream.stores.paged.store import Progress
+
+Rows = TypeVar("Rows", bound=Sized)
 _BATCH_ROWS = 1 << 16
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv", ".arrow": "ipc", ".feather": "ipc"}
 
@@ -54,6 +59,16 @@ def open_source(source: object, columns: list[str] | None) -> TableInput:
         f"source of type {type(source).__name__} cannot be read; give a path to Parquet, CSV or Arrow files, an Arrow "
         "table or batches, a pandas or Polars DataFrame, or a Spark DataFrame"
     )
+
+
+def reported(pieces: Iterable[Rows], phase: str, total: int | None, progress: Progress | None) -> Iterator[Rows]:
+    """The same batches or blocks; how many rows have come so far is reported after each."""
+    seen = 0
+    for piece in pieces:
+        yield piece
+        seen += len(piece)
+        if progress is not None:
+            progress(phase, seen, total)
 
 
 def _files(path: Path, columns: list[str] | None) -> TableInput:

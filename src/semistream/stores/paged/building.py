@@ -20,10 +20,10 @@ from semistream.rows import RowLayout, normalise, storage_type
 from semistream.stores.device import measure_both
 from semistream.stores.paged.grouping import Groups, checked_groups, write_twins
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
-from semistream.stores.paged.publishing import publish, removed_on_error
+from semistream.stores.paged.publishing import DRAFTS, publish, removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import open_source
+from semistream.stores.sources import open_source, reported
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore, Progress
@@ -46,9 +46,10 @@ class Packer:
         self.schema = pa.schema([pa.field(field.name, storage_type(field.name, field.type)) for field in source])
         self.codec = KeyCodec([self.schema.field(name) for name in key], hash_bits)
         self.layout = RowLayout(self.codec.row_schema(self.schema))
-        self.null_keys = 0
+        self.rows = self.null_keys = 0
 
     def pack(self, batch: pa.RecordBatch) -> Block:
+        self.rows += batch.num_rows
         batch = normalise(batch, self.schema)
         codes, valid = self.codec.encode([batch.column(field.name) for field in self.codec.fields])
         if not valid.all():
@@ -103,26 +104,21 @@ class Build:
             return built.apply(properties=self.properties) if self.properties else built
         opened = open_source(source, self.columns_to_read)
         packer, previous = self.begin(opened.schema)
-        seen = written = 0
 
         def blocks() -> Iterator[Block]:
-            nonlocal seen
-            for batch in opened.batches():
-                if batch.num_rows:
-                    seen += batch.num_rows
-                    block = packer.pack(batch)
-                    self.check_null_keys(packer.null_keys, f"the first {counted(seen, 'row')}")
-                    yield block
-                    if self.progress is not None:
-                        self.progress("read and sort", seen, opened.rows)
+            filled = (batch for batch in opened.batches() if batch.num_rows)
+            for batch in reported(filled, "read and sort", opened.rows, self.progress):
+                block = packer.pack(batch)
+                self.check_null_keys(packer.null_keys, f"the first {counted(packer.rows, 'row')}")
+                yield block
 
         def in_order() -> Iterator[Block]:
-            nonlocal written
+            written = 0
             for block in sort_blocks(blocks(), parse_bytes(self.memory), self.root):
                 yield block
                 written += len(block)
                 if self.progress is not None:
-                    self.progress("write pages", written, seen - packer.null_keys)
+                    self.progress("write pages", written, packer.rows - packer.null_keys)
 
         # A source of unknown size gets no filter: it would have to be sized before the rows are seen.
         rows = opened.rows or 0
@@ -148,8 +144,7 @@ class Build:
                 )
             return Manifest.load(path)
         # A build that was killed before its first version leaves drafts and segments; they do no harm.
-        ours = ("segment-", ".segment-", ".version-", ".floor-")
-        if path.exists() and not self.replace and not all(entry.name.startswith(ours) for entry in path.iterdir()):
+        if path.exists() and not self.replace and not all(entry.name.startswith(DRAFTS) for entry in path.iterdir()):
             raise StoreError(f"{path} is not empty and not a semistream store; choose another path")
         try:
             with explained("make the directory", path):

@@ -1,11 +1,8 @@
 """Column groups: some columns of a master once more, in files of their own, for lookups that ask for no others.
 
 A lookup of two numbers in rows of 120 bytes reads a fifth with a group of the two, its index is a fifth as large, and a
-page brings five times as many rows for the cache. It is chosen whenever it covers what is asked
-(`MasterStore.covering`); nobody has to name it.
-
-Every segment has a twin in every group: the same rows in the same order, written and published with the version, so a
-group is never older than its store.
+page brings five times as many rows for the cache. `MasterStore.covering` chooses it. Every segment has a twin in every
+group, the same rows in the same order, published with the version: a group is never older than its store.
 
 >>> import pyarrow as pa, tempfile
 >>> from semistream import MasterStore
@@ -17,7 +14,7 @@ group is never older than its store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +27,7 @@ from semistream.rows import Projection
 from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block
+from semistream.stores.sources import reported
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore, Progress
@@ -63,13 +61,6 @@ def _checked(name: str, columns: Sequence[str], schema: pa.Schema, key: Sequence
     return ColumnGroup(chosen)
 
 
-def narrowest(manifest: Manifest, columns: Iterable[str]) -> str | None:
-    """The smallest group with all of these columns."""
-    wanted = set(columns) - set(manifest.key)
-    names = [name for name, group in manifest.groups.items() if wanted <= set(group.columns)]
-    return min(names, key=lambda name: manifest.groups[name].bytes, default=None)
-
-
 def write_twins(store: MasterStore, files: list[str], progress: Progress | None) -> Manifest:
     """The manifest of an opened version with all its twins; those that had to be written for that go to ``files``."""
     groups = {}
@@ -91,36 +82,15 @@ def _write_twin(store: MasterStore, number: int, name: str, progress: Progress |
     columns = [one for one in store.layout.schema.names if one in (*store.key, *group.columns)]
     projection = Projection(store.layout, columns)
     rows = segment.entry.rows
-
-    def blocks() -> Iterator[Block]:
-        seen = 0
-        for codes, found in store.reader().all_rows(np.arange(store.edges[number], store.edges[number + 1])):
-            yield Block.of(codes, projection.apply(found))
-            seen += len(codes)
-            if progress is not None:
-                progress(f"write group {name}", seen, rows)
-
+    loaded = store.reader().all_rows(np.arange(store.edges[number], store.edges[number + 1]))
+    blocks = (Block.of(codes, projection.apply(found)) for codes, found in loaded)
     return write_segment(
         store.path,
         projection.target,
         store.page_bytes,
-        blocks(),
+        reported(blocks, f"write group {name}", rows, progress),
         segment.entry.role,
         filtered_rows=rows if "bloom" in segment.sections else 0,
         expected_rows=rows,
         **{one: segment.section(one) for one in ("changed", "touched") if one in segment.sections},
     )
-
-
-def with_group(store: MasterStore, name: str, columns: Sequence[str] | None) -> Manifest:
-    """The version with one more group; without it when there are no columns."""
-    groups = dict(store.manifest.groups)
-    if columns is None:
-        if groups.pop(name, None) is None:
-            raise ArgumentError(f"{store.path} has no group {name!r}; it has {list(groups) or 'none'}")
-    elif name in groups:
-        have = list(groups[name].columns)
-        raise ArgumentError(f"{store.path} has a group {name!r} already, of {have}; drop it first, or choose a name")
-    else:
-        groups[name] = _checked(name, columns, store.manifest.schema, store.key)
-    return store.manifest.next("project", groups=groups)

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from semistream.keys import Codes
-from semistream.rows import Addresses, PackedRows, Projection
-from semistream.stores.contract import Found, Indices, Pages
+from semistream.keys import Codes, Mask
+from semistream.rows import Addresses, Projection
+from semistream.stores.contract import Bytes, Found, Indices, Packed, Pages
 from semistream.stores.paged.reading import PageBuffer
 from semistream.stores.paged.segment import Segment
 
@@ -43,8 +42,8 @@ class Levels:
     def __init__(self, segments: Sequence[Segment]) -> None:
         bases = [one for one in segments if one.entry.role == "base"]
         nothing = np.empty(0, np.uint64)
-        parts = [one.firsts if len(bases) == 1 else one.section("firsts") for one in bases]
-        firsts = parts[0] if len(bases) == 1 else np.concatenate([nothing, *parts])
+        one_base = len(bases) == 1
+        firsts = bases[0].firsts if one_base else np.concatenate([nothing, *(one.section("firsts") for one in bases)])
         self.all = [Level(0, firsts, nothing)]
         self.pages = sum(one.pages for one in bases)
         for segment in segments:
@@ -71,7 +70,7 @@ class Levels:
             if len(some):
                 yield codes[some], some, *wanted(low[some], high[some])
 
-    def replaced(self, page: int, codes: Codes) -> npt.NDArray[np.bool_]:
+    def replaced(self, page: int, codes: Codes) -> Mask:
         """Which codes a level above this page has changed; page -1 lies below all of them."""
         result = np.zeros(len(codes), np.bool_)
         for level in self.all[1:]:
@@ -80,7 +79,7 @@ class Levels:
         return result
 
 
-def among(codes: Codes, ascending: Codes) -> npt.NDArray[np.bool_]:
+def among(codes: Codes, ascending: Codes) -> Mask:
     """Which codes are in an ascending list."""
     if len(ascending) == 0:
         return np.zeros(len(codes), np.bool_)
@@ -104,10 +103,7 @@ class MasterReader(PageBuffer):
 
     def match(self, codes: Codes) -> Found:
         for level_codes, index, pages, first, last in self.store.located.apart(codes, *self.store.locate(codes)):
-            done = 0
-            for addresses in self.read(pages):
-                some = slice(done, done + len(addresses))
-                done = some.stop
+            for some, addresses in self.read(pages):
                 found, rows = self._match_loaded(addresses, first[some], last[some], level_codes)
                 yield index[found], rows
 
@@ -118,20 +114,10 @@ class MasterReader(PageBuffer):
         sizes = high - low
         wanted_by = np.repeat(np.arange(len(codes)), sizes)
         pages = np.repeat(low, sizes) + np.arange(len(wanted_by)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        done = 0
-        for addresses in self.read_each(pages):
-            one = wanted_by[done : done + len(addresses)]
-            done += len(addresses)
-            yield self._match_loaded(addresses, one, one + 1, codes)
+        for some, addresses in self.read_each(pages):
+            yield self._match_loaded(addresses, wanted_by[some], wanted_by[some] + 1, codes)
 
-    def collect(
-        self,
-        codes: Codes,
-        projection: Projection,
-        staging: npt.NDArray[np.uint8],
-        most_codes: int,
-        whole: npt.NDArray[np.bool_],
-    ) -> Iterator[tuple[Indices, PackedRows]]:
+    def collect(self, codes: Codes, projection: Projection, staging: Bytes, most_codes: int, whole: Mask) -> Packed:
         for start in range(0, len(codes), most_codes):
             some = codes[start : start + most_codes]
             located = self.store.locate(some)
@@ -156,7 +142,7 @@ class MasterReader(PageBuffer):
         """Every row on these ascending pages, those that a newer level replaces too."""
         from semistream.kernels import pages as kernels
 
-        for addresses in self.read(pages):
+        for _, addresses in self.read(pages):
             count = kernels.count_rows(addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
             kernels.list_rows(addresses, self.store.layout.row_width, rows, codes)

@@ -1,12 +1,10 @@
 """Manifests: what a version of a store consists of, and which versions there are.
 
 A version is one JSON file, ``version-000007.json``, written under another name, synced and then linked into place; the
-link fails when that version exists, so two writers cannot both publish it. Readers list the directory and open one.
-
-A number never comes again. Before `vacuum` removes the versions below n, a marker ``floor-00000n`` appears, and
-whatever lies below the highest floor does not count: manifests that are about to go, and one that a slow writer linked
-although its number had been there before (see `publishing`). All this needs is "create if absent" and a listing, which
-object stores have as well.
+link fails when that version exists, so two writers cannot both publish it. A number never comes again: before `vacuum`
+removes the versions below n, a marker ``floor-00000n`` appears, and whatever lies below the highest floor does not
+count, even when a slow writer links it later (see `publishing`). This needs no more than "create if absent" and a
+listing, which object stores have as well.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Publishing versions, and removing old ones.
 
-A version's number is linked once and for all, and nothing fails afterwards.
-
-The link fails when the number is taken. It succeeds for a number whose manifest a vacuum removed; so the writer looks
-again after its link. Its number is new when no floor lies above it, or when the newest version descends from it (others
-may have gone on from it already). Otherwise it takes its file back; readers never saw it, because it lies below the
-floor, and should the writer die before it can do so, the next vacuum removes the file.
+A version's number is linked once and for all, and nothing fails afterwards. The link fails when the number is taken,
+but not when a vacuum removed its manifest, so the writer looks again after its link: the number is new when no floor
+lies above it, or when the newest version descends from it (others may have gone on from it already). Otherwise it takes
+its file back; readers never saw it, because it lies below the floor, and should the writer die before it can do so, the
+next vacuum removes the file.
 
 A vacuum raises the floor first: from then on nobody opens the old versions, and their numbers never come again. Then
 the segments that only they used go, then their manifests, which say so: a vacuum that was cut short is finished by the
@@ -26,7 +25,7 @@ from semistream.errors import ArgumentError, ConcurrentWriteError, StoreIOError,
 from semistream.stores.paged.manifest import Listing, Manifest, StoreVersion, floor_path, manifest_path
 
 _ORPHAN_SECONDS = 86_400
-_DRAFTS = ("segment-*", ".segment-*", ".version-*", ".floor-*")
+DRAFTS = ("segment-", ".segment-", ".version-", ".floor-")  # how names begin that no version may know yet
 _FLOORS_KEPT = 2  # a listing that runs meanwhile may miss the newest; the one before it is still there
 
 
@@ -147,7 +146,11 @@ def vacuum(path: Path, keep: int) -> list[str]:
     except StoreNotFoundError:
         return vacuum(path, keep)  # another vacuum went further meanwhile
     old = [*listing.removed, *listing.versions[:-keep]]
-    stale = {file for number in old for file in _files(path, number)} - used
+    stale: set[str] = set()
+    for number in old:
+        with suppress(FileNotFoundError):  # another vacuum was first
+            stale.update(Manifest.read(path, number).files)
+    stale -= used
     stale |= _orphans(path, used | stale)
     if listing.versions[:-keep]:
         floor = listing.versions[-keep]
@@ -165,19 +168,12 @@ def vacuum(path: Path, keep: int) -> list[str]:
     return [*manifests, *sorted(stale)]
 
 
-def _files(path: Path, number: int) -> list[str]:
-    """The files of a version; none when it is gone."""
-    try:
-        return Manifest.read(path, number).files
-    except FileNotFoundError:
-        return []
-
-
 def _orphans(path: Path, known: set[str]) -> set[str]:
     """Files left by writers that died; a younger one may still be at work."""
     found = set()
-    for file in (file for pattern in _DRAFTS for file in path.glob(pattern)):
+    for file in path.glob("*"):
         with suppress(FileNotFoundError):  # finished or given up meanwhile
-            if file.name not in known and time.time() - file.stat().st_mtime > _ORPHAN_SECONDS:
+            unknown = file.name.startswith(DRAFTS) and file.name not in known
+            if unknown and time.time() - file.stat().st_mtime > _ORPHAN_SECONDS:
                 found.add(file.name)
     return found

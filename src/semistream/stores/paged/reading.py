@@ -17,14 +17,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from semistream.durable import explained
 from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of, own_memory
 from semistream.stats import ReadCounters
-from semistream.stores.contract import Pages, portions
+from semistream.stores.contract import Bytes, Indices, Packed, Pages, portions
 from semistream.stores.paged.segment import DATA_AT, Segment
 
 if TYPE_CHECKING:
@@ -44,10 +43,11 @@ class _Plan:
     """Requests for pages of one segment: ranges[r] = [file offset, bytes, place in its chunk, chunk]."""
 
     segment: Segment
+    asked: slice  # which of the pages asked for these are
     starts: Pages
     sizes: Pages
-    ranges: npt.NDArray[np.int64]
-    first_page: npt.NDArray[np.int64]
+    ranges: Indices
+    first_page: Indices
 
     def chunk_end(self, first: int) -> int:
         """The range after the last of the chunk that range ``first`` belongs to."""
@@ -68,20 +68,18 @@ class PageBuffer:
         self.reads_in_flight = reads_in_flight
         self.counters = ReadCounters()
 
-    def read(self, pages: Pages) -> Iterator[Addresses]:
-        """Load ascending page numbers, as many at a time as the buffer holds: where each page lies.
-
-        Checksums are verified. The addresses are valid until the next ones are asked for.
-        """
+    def read(self, pages: Pages) -> Iterator[tuple[slice, Addresses]]:
+        """Load and verify ascending pages, as many at a time as the buffer holds: which, and where until the next."""
         for plan in self._plans(pages):
             for base, first, last in self._chunks(plan, 0):
-                some = slice(plan.first_page[first], plan.first_page[last])
+                low, high = plan.first_page[first], plan.first_page[last]
+                some = slice(low, high)
                 ranges = np.repeat(plan.ranges[first:last], np.diff(plan.first_page[first : last + 1]), axis=0)
                 addresses = base + ranges[:, 2] + DATA_AT + plan.starts[some] * self.store.page_bytes - ranges[:, 0]
                 _check(plan.segment, addresses, plan.sizes[some], plan.starts[some])
-                yield addresses
+                yield slice(plan.asked.start + low, plan.asked.start + high), addresses
 
-    def read_each(self, pages: Pages) -> Iterator[Addresses]:
+    def read_each(self, pages: Pages) -> Iterator[tuple[slice, Addresses]]:
         """As `read`, for pages in any order, also the same one several times, with a request of its own for each."""
         store, stride = self.store, self.store.page_bytes
         places = np.empty((len(pages), 3), np.int64)  # segment, stride, length in strides
@@ -99,22 +97,19 @@ class PageBuffer:
                 _read(segment, addresses[mine], lengths[mine], DATA_AT + some[mine, 1] * stride, 0, len(mine))
                 _check(segment, addresses[mine], lengths[mine], some[mine, 1])
             self._count(end - start, end - start, int(lengths.sum()))
-            yield addresses
+            yield slice(start, end), addresses
 
     def collect_pages(
         self,
         pages: Pages,
-        first: Pages,
-        last: Pages,
+        first: Indices,
+        last: Indices,
         codes: Codes,
         projection: Projection,
-        staging: npt.NDArray[np.uint8],
+        staging: Bytes,
         most_rows: int,
-    ) -> Iterator[tuple[npt.NDArray[np.int64], PackedRows]]:
-        """Rows of codes[first[p]:last[p]] on page p, projected into the staging: (code index, rows), piece by piece.
-
-        A piece has up to ``most_rows`` rows, or those of one page. They are valid until the next piece is asked for.
-        """
+    ) -> Packed:
+        """See `Reader.collect`: rows of codes[first[p]:last[p]] on page p; up to ``most_rows`` per piece, or a page."""
         from semistream.kernels import pages as kernels
 
         source, target = projection.source, projection.target
@@ -123,7 +118,7 @@ class PageBuffer:
         index = np.empty(len(offsets) - 1, np.int64)
         state = np.zeros(5, np.int64)
 
-        def run(plan: _Plan, wanted: npt.NDArray[np.int64], fd: int, base: int, end: int) -> int:
+        def run(plan: _Plan, wanted: Indices, fd: int, base: int, end: int) -> int:
             read = (np.int32(fd), base, end, plan.ranges, plan.first_page, wanted, codes, source.row_width)
             output = (address_of(staging), len(staging), offsets, index, state)
             status: int = kernels.collect(*read, *projection.arguments, *output)
@@ -131,19 +126,14 @@ class PageBuffer:
                 _damaged(plan.segment, int(plan.starts[state[kernels.PAGE]]))
             return status
 
-        def piece() -> tuple[npt.NDArray[np.int64], PackedRows]:
+        def piece() -> tuple[Indices, PackedRows]:
             rows = int(state[kernels.ROWS])
             state[kernels.ROWS] = state[kernels.BYTES] = 0
             return index[:rows], PackedRows(staging, offsets[: rows + 1])
 
-        done = 0
         for plan in self._plans(pages):
-            some = slice(done, done + len(plan.starts))
-            done = some.stop
-            wanted = np.stack(
-                [DATA_AT + plan.starts * self.store.page_bytes, plan.sizes, plan.starts, first[some], last[some]],
-                axis=1,
-            )
+            places = DATA_AT + plan.starts * self.store.page_bytes
+            wanted = np.stack([places, plan.sizes, plan.starts, first[plan.asked], last[plan.asked]], axis=1)
             state[:3] = 0
             count = len(plan.ranges)
             while not self.store.direct and state[kernels.RANGE] < count:
@@ -168,7 +158,8 @@ class PageBuffer:
         longest = min(LONGEST_REQUEST, self._half)
         cuts = np.searchsorted(pages, edges)
         for number, segment in enumerate(self.store.segments):
-            mine = pages[cuts[number] : cuts[number + 1]]
+            asked = slice(cuts[number], cuts[number + 1])
+            mine = pages[asked]
             if len(mine) == 0:
                 continue
             starts, strides = segment.places(mine - edges[number])
@@ -176,7 +167,7 @@ class PageBuffer:
             first_page = np.empty(len(mine) + 1, np.int64)
             sizes = strides * stride
             count = plan_reads(DATA_AT + starts * stride, sizes, gap, longest, self._half, ranges, first_page)
-            yield _Plan(segment, starts, sizes, ranges[:count], first_page[: count + 1])
+            yield _Plan(segment, asked, starts, sizes, ranges[:count], first_page[: count + 1])
 
     def _chunks(self, plan: _Plan, first: int) -> Iterator[tuple[int, int, int]]:
         """Load chunk after chunk: (address that the ranges' places count from, first range, last range)."""

@@ -47,7 +47,6 @@ class SegmentWriter:
         self._last: int | None = None
         self._group = self._largest_group = 0
         self._strides = 0
-        self._largest_page = page_bytes
         self._firsts: list[Codes] = []
         self._starts: list[npt.NDArray[np.int64]] = []
         self._bloom = np.zeros(8 * max(1, -(-expected_rows * _BLOOM_BITS // 512)), np.uint64) if expected_rows else None
@@ -88,8 +87,6 @@ class SegmentWriter:
             self.write(out[: used * self.page_bytes].data)
             self._firsts.append(firsts[:written].copy())
             self._starts.append(starts[:written].copy())
-            sizes = np.diff(np.append(starts[:written], self._strides + used)) * self.page_bytes
-            self._largest_page = max(self._largest_page, int(sizes.max()))
             self._strides += used
             done += consumed
         self._carry = block.part(slice(done, None)).copy() if done < len(block) else None
@@ -145,7 +142,7 @@ class SegmentWriter:
             rows=self.rows,
             keys=self.keys,
             bytes=size,
-            largest_page=self._largest_page,
+            largest_page=self.page_bytes * int(np.diff(np.append(starts, self._strides)).max(initial=1)),
             largest_group=self._largest_group,
             footer_checksum=check,
         )
@@ -164,14 +161,11 @@ def write_segment(
     role: str = "base",
     *,
     filtered_rows: int = 0,
-    expected_rows: int | None = None,
+    expected_rows: int | None = None,  # that the blocks must have together
     changed: Codes | None = None,
     touched: Codes | None = None,
 ) -> SegmentEntry:
-    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it.
-
-    ``expected_rows`` are those that the blocks must have together.
-    """
+    """A segment of blocks in key order; of a base, a filter for so many rows. On an error nothing is left of it."""
     writer = SegmentWriter(root, layout, page_bytes, filtered_rows)
     try:
         writer.write(_HEADER.pack(MAGIC, _FORMAT, page_bytes).ljust(DATA_AT, b"\0"))
@@ -222,10 +216,7 @@ class Segment:
         self.sections: dict[str, tuple[int, int, int]] = found["sections"]
 
     def section(self, name: str, dtype: Any = np.uint64) -> Numbers:
-        """A section, read from the disk each time; empty when there is none.
-
-        Through the open file: a vacuum may have removed its name.
-        """
+        """A section, or nothing; read each time, through the open file: a vacuum may have removed its name."""
         if name not in self.sections:
             return np.empty(0, dtype)
         place, length, check = self.sections[name]

@@ -1,8 +1,7 @@
 """External sort: rows in any order in, rows in code order out, within a bound of memory.
 
-Rows are packed at once, sorted in runs and, when they do not all fit, spilled; the runs are merged block by block:
-everything up to the smallest last code of the loaded blocks is ready to leave, and is sorted by numpy. No row is
-touched by the interpreter.
+Rows are sorted in runs and, when they do not all fit, spilled; the runs are merged block by block: everything up to the
+smallest last code of the loaded blocks is ready to leave, and is sorted by numpy.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from semistream.durable import explained
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, address_of
-from semistream.stores.contract import portions
-
-Lengths = npt.NDArray[np.int64]
+from semistream.stores.contract import Bytes, Indices, portions
 
 
 @dataclass
@@ -31,8 +27,8 @@ class Block:
 
     codes: Codes
     rows: Addresses
-    lengths: Lengths
-    buffers: list[npt.NDArray[np.uint8]]
+    lengths: Indices
+    buffers: list[Bytes]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -62,7 +58,7 @@ class Block:
         together = Block.joined(blocks)
         return together.part(np.argsort(together.codes, kind="stable"))
 
-    def part(self, some: slice | npt.NDArray[np.int64]) -> Block:
+    def part(self, some: slice | Indices) -> Block:
         """Some of the rows, in the order in which they are named."""
         return Block(self.codes[some], self.rows[some], self.lengths[some], self.buffers)
 

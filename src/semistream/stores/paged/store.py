@@ -1,8 +1,7 @@
 """The paged store: master data in key order on disk, one sparse index in memory.
 
-A directory holds immutable segments of pages and one manifest per version (see `manifest`, `segment`). Bases are
-disjoint and together cover the key space; a delta overrides them for the codes it lists. Whatever the number of
-deltas, a code is looked up in exactly one level, the newest that lists it.
+A directory holds immutable segments of pages and one manifest per version (see `manifest`, `segment`). Whatever the
+number of updates, a code is looked up in exactly one level, the newest that lists it (see `lookups`).
 
 >>> import pyarrow as pa, tempfile
 >>> products = pa.table({"id": [3, 1, 2], "price": [9.5, 1.5, 4.0]})
@@ -28,7 +27,7 @@ import pyarrow as pa
 
 from semistream import failpoints
 from semistream.errors import StoreNotFoundError, local_path
-from semistream.keys import Codes, KeyCodec
+from semistream.keys import Codes, KeyCodec, Mask
 from semistream.lookup.spec import asks
 from semistream.rows import RowLayout
 from semistream.stores import device as devices
@@ -36,7 +35,6 @@ from semistream.stores import fetching
 from semistream.stores.contract import DEFAULT_BUFFER, Ability, Pages, StoreFacts
 from semistream.stores.paged import publishing, updating
 from semistream.stores.paged.building import Build
-from semistream.stores.paged.grouping import narrowest
 from semistream.stores.paged.lookups import Level, Levels, MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
 from semistream.stores.paged.reading import LONGEST_REQUEST
@@ -59,10 +57,7 @@ class MasterStore:
         opened: Iterable[Segment] = (),
         group: str | None = None,
     ) -> None:
-        """``opened`` are segments that need not be opened again: those of the version before.
-
-        With ``group`` the store has the columns of that group alone, and cannot be changed.
-        """
+        """``opened`` are segments to share. With ``group`` it has only the group's columns, and cannot be changed."""
         self.path = local_path("path", path)
         self.manifest = manifest
         self.direct = direct
@@ -147,9 +142,11 @@ class MasterStore:
 
     def covering(self, columns: Iterable[str]) -> MasterStore:
         """The narrowest of its column groups with these columns, as a store; this one when there is none."""
-        name = narrowest(self.manifest, columns) if self.group is None else None
-        if name is None:
+        wanted, groups = set(columns) - set(self.key), self.manifest.groups
+        names = [name for name, group in groups.items() if wanted <= set(group.columns)]
+        if self.group is not None or not names:
             return self
+        name = min(names, key=lambda name: groups[name].bytes)
         if name not in self._groups:
             self._groups[name] = MasterStore(self.path, self.manifest, direct=self.direct, group=name)
         return self._groups[name]
@@ -176,7 +173,7 @@ class MasterStore:
         """The filter of the base's keys, or an empty array when there is none or several."""
         return self.segments[0].section("bloom") if self.facts.filter_bytes else np.empty(0, np.uint64)
 
-    def in_deltas(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def in_deltas(self, codes: Codes) -> Mask:
         """Which codes are overridden by a delta, hence not covered by the base's filter."""
         return self.located.replaced(-1, codes)
 
@@ -190,7 +187,7 @@ class MasterStore:
             for segment in part.segments:
                 for name in segment.sections:
                     segment.section(name)
-            for addresses in part.reader().read(np.arange(part.pages)):
+            for _, addresses in part.reader().read(np.arange(part.pages)):
                 seen += len(addresses)
                 if progress is not None:
                     progress("verify", seen, pages)
@@ -203,10 +200,7 @@ class MasterStore:
     drop_group = updating.drop_group
 
     def upsert(self, source: Any) -> MasterStore:
-        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version.
-
-        Updates are folded into each other as they become many, so their number stays small (see `updating`).
-        """
+        """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
         return self.apply(upserts=source)
 
     def delete(self, keys: Any) -> MasterStore:

@@ -5,8 +5,7 @@ collision, so a reader never has to merge levels: the newest level that lists a 
 
 A lookup asks every delta, and every delta is an open file. So an update takes earlier deltas into its own segment once
 there are `MOST_DELTAS`: from the oldest that is not larger than all after it together. So both the number of deltas and
-how often a row is written again grow with the logarithm of their bytes (the rule of log-structured merge trees). The
-version that folds lists the codes it changed itself in a section of its own.
+how often a row is written again grow with the logarithm of their bytes (the rule of log-structured merge trees).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.keys import Codes, same_key_type
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
 from semistream.stores.paged.building import Packer, open_and_publish
-from semistream.stores.paged.grouping import with_group
+from semistream.stores.paged.grouping import checked_groups
 from semistream.stores.paged.lookups import among
 from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_properties
 from semistream.stores.paged.publishing import check_newest
 from semistream.stores.paged.segment import DATA_AT, Segment, write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import open_source
+from semistream.stores.sources import open_source, reported
 
 if TYPE_CHECKING:
     from semistream.stores.paged.store import MasterStore, Progress
@@ -86,13 +85,10 @@ def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
         have, want = opened.schema.field(name).type, store.schema.field(name).type
         if not same_key_type(have, want):
             raise SchemaError(f"upsert: key column {name!r} is {have}, the store's is {want}; cast it to {want}")
-    schema = pa.schema([opened.schema.field(name) for name in store.schema.names])
-    table = pa.Table.from_batches([batch.select(store.schema.names) for batch in opened.batches()], schema)
+    table = pa.Table.from_batches(list(opened.batches()), opened.schema).select(store.schema.names)
     for name in store.key:
-        if table.column(name).null_count:
-            raise SchemaError(
-                f"upsert: key column {name!r} holds {table.column(name).null_count} NULLs; drop those rows"
-            )
+        if count := table.column(name).null_count:
+            raise SchemaError(f"upsert: key column {name!r} holds {count} NULLs; drop those rows")
     return table
 
 
@@ -184,8 +180,7 @@ def _fold(
         for level in folded:
             for codes, found in store.reader().page_rows(level.first_page, level.first_page + len(level.firsts)):
                 keep = ~among(codes, changed)
-                if keep.any():
-                    yield Block.of(codes[keep], copy_rows(store.layout, found[keep]))
+                yield Block.of(codes[keep], copy_rows(store.layout, found[keep]))
 
     entry = write_segment(
         store.path,
@@ -221,18 +216,9 @@ def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress 
     if len(store.segments) == 1:
         return store
     check_changeable(store, "compact")
-
-    def blocks() -> Iterator[Block]:
-        seen = 0
-        for codes, rows in store.reader().rows():
-            seen += len(codes)
-            if len(codes):
-                yield Block.of(codes, copy_rows(store.layout, rows))
-            if progress is not None:
-                progress("compact", seen, store.rows)
-
-    ordered = sort_blocks(blocks(), parse_bytes(memory), store.path)
     layout, rows = store.layout, store.rows
+    blocks = (Block.of(codes, copy_rows(layout, found)) for codes, found in store.reader().rows())
+    ordered = sort_blocks(reported(blocks, "compact", rows, progress), parse_bytes(memory), store.path)
     entry = write_segment(store.path, layout, store.page_bytes, ordered, filtered_rows=rows, expected_rows=rows)
     return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
 
@@ -240,10 +226,18 @@ def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress 
 def project(store: MasterStore, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
     """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the same."""
     check_changeable(store, "project")
-    return open_and_publish(store.path, with_group(store, name, columns), [], store, progress)
+    groups = store.manifest.groups
+    if name in groups:
+        have = list(groups[name].columns)
+        raise ArgumentError(f"{store.path} has a group {name!r} already, of {have}; drop it first, or choose a name")
+    groups = groups | checked_groups({name: columns}, store.schema, store.key)
+    return open_and_publish(store.path, store.manifest.next("project", groups=groups), [], store, progress)
 
 
 def drop_group(store: MasterStore, name: str) -> MasterStore:
     """Remove a column group. Versions that have it keep it."""
     check_changeable(store, "project")
-    return open_and_publish(store.path, with_group(store, name, None), [], store)
+    groups = dict(store.manifest.groups)
+    if groups.pop(name, None) is None:
+        raise ArgumentError(f"{store.path} has no group {name!r}; it has {list(groups) or 'none'}")
+    return open_and_publish(store.path, store.manifest.next("project", groups=groups), [], store)
