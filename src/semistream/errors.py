@@ -153,6 +153,8 @@ def local_path(name: str, path: object) -> Path:
     >>> local_path("state", "/data/state").name
     'state'
     """
+    if str(path) == "" or "\0" in str(path):
+        raise ArgumentError(f"{name}={str(path)!r} is no path; give one on a local or mounted disk, such as /data/x")
     if not is_address(path):
         return Path(str(path))
     scheme, _, rest = str(path).partition(":/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,12 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
+from semistream.budget import Budget
+from semistream.errors import ArgumentError
 from semistream.joins.contract import Join
+from semistream.joins.sweep import hot as hot_module
 from semistream.joins.sweep.hot import HotKeys
+from semistream.joins.sweep.join import SweepJoin
 from semistream.lookup.run import join, make_join
 from tests.tables import assert_same_rows
 
@@ -104,24 +109,129 @@ def test_any_damage_within_any_budget(store: MasterStore, tmp_path: Path, memory
             hot.write_bytes(content.tobytes())
 
 
+def rewrite(hot: Path, keys: bytes, arrivals: int = 100_000) -> None:
+    """A sound file with these keys in place of its own."""
+    with hot.open("rb") as file:
+        about = hot_module._Header.read(file)
+    about = about._replace(keys=len(keys) // 9, arrivals=arrivals)
+    hot.write_bytes(hot_module._HEADER.pack(*about._replace(checksum=zlib.crc32(keys, about.seed))) + keys)
+
+
+def keys_of(hot: Path) -> np.typing.NDArray[np.void]:
+    return np.frombuffer(hot.read_bytes()[hot_module._HEADER.size :], hot_module._KEY)
+
+
+def loaded(hot: Path, store: MasterStore) -> list[int]:
+    pieces = HotKeys(hot, store.codec.fields, Budget("1MB")).load(1 << 20)
+    return [int(code) for codes, _, _ in pieces for code in codes]
+
+
 def test_codes_in_any_order_several_times(store: MasterStore, tmp_path: Path) -> None:
-    hot = tmp_path / "hot.arrow"
+    hot = tmp_path / "hot"
     expected = run(store, hot)[1]
-    with pa.ipc.open_file(pa.OSFile(str(hot))) as file:
-        table = file.read_all()
-    wrong = pa.concat_tables([table.slice(len(table) // 2, 300), table.slice(0, 300), table.slice(0, 300)])
-    with pa.ipc.new_file(str(hot), table.schema) as writer:
-        writer.write_table(wrong.combine_chunks())
+    keys = keys_of(hot)
+    rewrite(hot, np.concatenate([keys[len(keys) // 2 :][:300], keys[:300], keys[:300]]).tobytes())
+    assert loaded(hot, store)
     assert_same_rows(run(store, hot)[1], expected)
+
+
+def test_any_content_of_a_sound_file(store: MasterStore, tmp_path: Path) -> None:
+    hot, random = tmp_path / "hot", np.random.default_rng(3)
+    expected = run(store, hot)[1]
+    for arrivals in (0, 1 << 63):
+        rewrite(hot, random.bytes(9 * 5_000), arrivals=arrivals)
+        assert len(loaded(hot, store)) == 5_000
+        assert_same_rows(run(store, hot)[1], expected)
+
+
+def test_every_damage_is_seen(store: MasterStore, tmp_path: Path) -> None:
+    hot, random = tmp_path / "hot", np.random.default_rng(5)
+    run(store, hot)
+    rewrite(hot, keys_of(hot)[:40].tobytes())
+    whole = hot.read_bytes()
+    assert len(loaded(hot, store)) == 40
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(random.integers(8))
+        hot.write_bytes(bytes(changed))
+        assert not loaded(hot, store)
+    for length in range(len(whole)):
+        hot.write_bytes(whole[:length])
+        assert not loaded(hot, store)
+
+
+def test_a_pipe_and_another_users_file_are_not_read(store: MasterStore, tmp_path: Path) -> None:
+    pipe, hot = tmp_path / "pipe", tmp_path / "hot"
+    os.mkfifo(pipe)
+    assert not loaded(pipe, store)
+    _, expected = run(store, hot)
+    assert_same_rows(run(store, pipe)[1], expected)
+    if os.geteuid() == 0:
+        os.chown(hot, 12345, 12345)
+        assert not loaded(hot, store)
+        assert_same_rows(run(store, hot)[1], expected)
+
+
+def test_all_keys_are_kept_however_small_the_window(store: MasterStore, tmp_path: Path) -> None:
+    hot = tmp_path / "hot"
+    made, _ = run(store, hot)
+    assert isinstance(made, SweepJoin)
+    assert made.cache is not None
+    held = {int(code) for codes, _ in made.cache.hot_keys(64) for code in codes}
+    assert len(held) > 5_000
+    hot.unlink()
+    assert made.hot is not None
+    made.hot.save(made.cache, 64 * 48)
+    assert set(loaded(hot, store)) == held
+    counts = keys_of(hot)["count"]
+    classes = np.searchsorted([4, 16, 64], counts, side="right")
+    assert (np.diff(classes) <= 0).all()  # the most frequent first
+
+
+def test_nothing_new_is_not_written(store: MasterStore, tmp_path: Path) -> None:
+    hot = tmp_path / "hot"
+    made, _ = run(store, hot)
+    assert isinstance(made, SweepJoin)
+    assert made.hot is not None
+    assert made.cache is not None
+    before = hot.stat().st_ino
+    for _ in range(5):
+        made.hot.save(made.cache, made.window_limit)
+    assert hot.stat().st_ino == before
+
+
+def test_a_nearly_empty_cache_does_not_replace_a_full_one(store: MasterStore, tmp_path: Path) -> None:
+    hot = tmp_path / "hot"
+    run(store, hot)
+    before, old = hot.stat(), hot.stat().st_mtime - 1000
+    os.utime(hot, (old, old))
+    small = make_join(STREAM, store, on="key", memory="100KB", algorithm="sweep", hot_keys=hot)
+    list(small.join(batches(2)))
+    assert hot.stat().st_ino == before.st_ino
+    os.utime(hot, (old - 4000, old - 4000))
+    small = make_join(STREAM, store, on="key", memory="100KB", algorithm="sweep", hot_keys=hot)
+    list(small.join(batches(2)))
+    assert hot.stat().st_ino != before.st_ino
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "s3://bucket/hot"])
+def test_what_is_no_path_is_refused(store: MasterStore, path: str) -> None:
+    with pytest.raises(ArgumentError, match="hot_keys="):
+        join(list(batches(1)), store, on="key", hot_keys=path)
+
+
+def test_a_join_without_a_cache_to_keep_is_refused(store: MasterStore, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"'sweep'.*algorithm='hybrid'"):
+        join(list(batches(1)), store, on="key", algorithm="hybrid", hot_keys=tmp_path / "hot")
 
 
 def test_keys_of_another_type_are_no_hints(store: MasterStore, tmp_path: Path) -> None:
     hot = tmp_path / "hot.arrow"
     run(store, hot)
     made = make_join(STREAM, store, on="key", memory=MEMORY, algorithm="sweep")
-    assert list(HotKeys(hot, store.codec.fields, made.budget, lambda: 0.0).load(1 << 20))
+    assert list(HotKeys(hot, store.codec.fields, made.budget).load(1 << 20))
     other = MasterStore.build(pa.table({"key": [1.5], "x": [1]}), tmp_path / "other", key="key")
-    assert not list(HotKeys(hot, other.codec.fields, made.budget, lambda: 0.0).load(1 << 20))
+    assert not list(HotKeys(hot, other.codec.fields, made.budget).load(1 << 20))
 
 
 def test_keys_that_have_gone_and_rows_that_have_changed(store: MasterStore, tmp_path: Path) -> None:
@@ -153,7 +263,6 @@ def test_the_file_follows_the_cache(store: MasterStore, tmp_path: Path) -> None:
     assert hot.stat().st_mtime_ns == before  # nothing new to say
     old = hot.stat().st_mtime - 1000
     os.utime(hot, (old, old))
-    made.hot._looked = -10  # type: ignore[attr-defined] # the second between two looks has passed
     list(made.join(batches(1)))
     assert hot.stat().st_mtime > old + 900
 

@@ -225,29 +225,25 @@ def limit_cells(header, limit):
             header[k.FREE_COUNT] += 1
 
 
-@kernel("int64(int64[::1], uint64[::1], uint8[::1])")
-def hot_keys(header, codes, counts):
-    """The keys whose rows are here and how often they came, the most frequent if not all fit; returns how many."""
+@kernel("int64(int64[::1], int64, int64, uint64[::1], uint8[::1], int64[::1])")
+def hot_keys(header, least, below, codes, counts, next_bucket):
+    """Keys whose rows are here and that came from ``least`` to ``below`` times, as many as there is room for.
+
+    It begins at next_bucket[0], and says there where to go on; returns how many.
+    """
     base = header.ctypes.data + header[k.BUCKETS_AT]
-    often = np.zeros(256, np.int64)
-    for b in range(header[k.BUCKETS]):
-        for way in range(k.WAYS):
-            if load_u8(base + b * k.BUCKET_BYTES + way) != 0:
-                often[load_u8(base + b * k.BUCKET_BYTES + k.FREQUENCY_AT + way)] += 1
-    least, left = 256, len(codes)
-    while least > 0 and often[least - 1] <= left:
-        least -= 1
-        left -= often[least]
-    n = 0
-    for b in range(header[k.BUCKETS]):
+    b, n = next_bucket[0], 0
+    while b < header[k.BUCKETS] and n + k.WAYS <= len(codes):
         bucket = base + b * k.BUCKET_BYTES
         for way in range(k.WAYS):
             frequency = load_u8(bucket + k.FREQUENCY_AT + way)
-            if load_u8(bucket + way) != 0 and frequency >= least and n < len(codes):
+            if load_u8(bucket + way) != 0 and least <= frequency < below:
                 cell = cell_at(header, cell_of(header, bucket, way))
                 if load_u8(cell + 8) == k.HELD:
                     codes[n], counts[n] = load_u64(cell), frequency
                     n += 1
+        b += 1
+    next_bucket[0] = b
     return n
 
 

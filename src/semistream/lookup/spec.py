@@ -48,6 +48,7 @@ How = Literal["left", "inner", "semi", "anti"]
 Multiple = Literal["all", "first", "error"]
 HOWS: tuple[How, ...] = get_args(How)
 MULTIPLE: tuple[Multiple, ...] = get_args(Multiple)
+KEEPS_HOT = ("auto", "sweep")  # algorithms that have a cache whose keys are kept between runs
 
 P = ParamSpec("P")
 First = TypeVar("First")
@@ -92,7 +93,12 @@ class LookupSpec:
             raise ArgumentError(f"defaults={self.defaults!r} must be {{column: value}}")
         self._set("defaults", dict(self.defaults or {}))
         if self.hot_keys is not None:
-            self._set("hot_keys", str(local_path("hot_keys", self.hot_keys)))
+            self._set("hot_keys", str(local_path("hot_keys", self.hot_keys).absolute()))
+            if self.algorithm not in KEEPS_HOT:
+                raise ArgumentError(
+                    f"hot_keys= is for the keys in the cache of 'sweep', and algorithm={self.algorithm!r} has none; "
+                    "leave one of the two out"
+                )
         if self.defaults and self.how != "left":
             raise ArgumentError(
                 f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"

@@ -9,7 +9,6 @@ import hashlib
 import os
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -99,8 +98,7 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
     algorithm = choice.join.name
     asked = (path, plan.on, plan.how, plan.columns, plan.as_of, memory_bytes, algorithm, tasks, direct, transport)
-    hot = None if spec.hot_keys is None else str(Path(spec.hot_keys).absolute())  # the same place for all tasks
-    shipped = replace(spec, columns=plan.columns, metrics=None, shed=shed, hot_keys=hot)
+    shipped = replace(spec, columns=plan.columns, metrics=None, shed=shed)
     operator = Operator(
         spec=shipped,
         store=path,

@@ -29,6 +29,7 @@ _LEAST_CELLS = 8
 _HEADER_BYTES = 32 * 8
 _CELL_ROOM = 1.1  # times a key's mean rows; longer ones take several cells
 _PERIOD = 40  # arrivals a cell before the counts are halved
+_FREQUENT = (64, 16, 4, 0)  # counts from which on keys are listed together
 
 
 class TupleCache:
@@ -160,11 +161,20 @@ class TupleCache:
         nothing = np.zeros(len(codes), np.int64)
         self._admission.admit(self.header, codes, nothing, nothing, least, 0)
 
-    def hot_keys(self, most: int) -> tuple[Codes, npt.NDArray[np.uint8]]:
-        """The most frequent of the keys whose rows are here, at most so many, and how often they came."""
-        codes, counts = np.empty(most, np.uint64), np.empty(most, np.uint8)
-        count = int(self._admission.hot_keys(self.header, codes, counts))
-        return codes[:count], counts[:count]
+    def hot_keys(self, at_once: int) -> Iterator[tuple[Codes, npt.NDArray[np.uint8]]]:
+        """The keys whose rows are here and how often they came, so many at a time, about in the order of their counts.
+
+        Others may use the cache meanwhile: what changes may be left out or come twice.
+        """
+        codes, counts = np.empty(at_once, np.uint64), np.empty(at_once, np.uint8)
+        for least, below in zip(_FREQUENT, (256, *_FREQUENT), strict=False):
+            bucket = np.zeros(1, np.int64)
+            while bucket[0] < self.header[self._kernels.BUCKETS]:
+                with self.reading() as usable:
+                    if not usable:
+                        return
+                    count = int(self._admission.hot_keys(self.header, least, below, codes, counts, bucket))
+                yield codes[:count], counts[:count]
 
     def expect(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
         """Take it that these keys have come so often among so many arrivals: `offer` will find them as frequent."""
@@ -172,11 +182,22 @@ class TupleCache:
 
     def take_warming(self) -> bool:
         """Is nobody else filling this cache with what was hot in an earlier run? Then the caller has to."""
+        k = self._kernels
+        if self.header[k.WARMED]:
+            return False  # without the lock: it is asked for every block of a task
         with self.writing() as usable:
-            mine = usable and not self.header[self._kernels.WARMED]
+            mine = usable and not self.header[k.WARMED]
             if mine:
-                self.header[self._kernels.WARMED] = 1
+                self.header[k.WARMED] = k.WARMING
             return bool(mine)
+
+    def end_warming(self) -> None:
+        self.header[self._kernels.WARMED] = self._kernels.WARM
+
+    @property
+    def warm(self) -> bool:
+        """Does it hold all that it got from an earlier run?"""
+        return bool(self.header[self._kernels.WARMED] == self._kernels.WARM)
 
     def discard(self, codes: Codes) -> None:
         self._admission.discard(self.header, codes)

@@ -1,20 +1,25 @@
 """Keys that were hot, kept between runs, so that a join is warm from its first batch.
 
-A file has the codes of cached keys and how often each came. A join with an empty cache reads their rows and offers them
-to the cache. Codes are hints: a key that the master no longer holds is not found, a missing or damaged file means a
-cold start. The file is written anew when the cache has grown by a quarter since, or every five minutes.
+A file is ``[header | keys]``: a key's code and how often it came, the most frequent keys first. A join with an empty
+cache reads their rows and offers them to the cache. Codes are hints: a key that the master no longer holds is not
+found, and a file that is missing, damaged, another user's or of other keys means a cold start. It is written anew when
+the cache has grown by a quarter since, or every five minutes; much less content replaces it only after an hour.
 """
 
 import os
+import stat
+import struct
 import time
 import uuid
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
+from typing import IO, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from semistream.budget import Budget
 from semistream.durable import private
@@ -22,76 +27,136 @@ from semistream.joins.sweep.cache import TupleCache
 from semistream.keys import Codes
 
 Counts = npt.NDArray[np.uint8]
+_KEY = np.dtype([("code", "<u8"), ("count", "u1")])
 _PIECE = 1_024  # keys whose rows are read together
-_KEY_BYTES = 9
-_MOST_ARRIVALS = 1 << 40  # that a damaged file can claim
+_LEAST_PIECE = 64
+_WORK_BYTES = 48  # of a key that is read or written: as it is in the file, and sorted
+_MOST_KEYS = 1 << 22
+_MOST_ARRIVALS = 1 << 40
 _GROWTH = 1.25
 _SECONDS = 300.0  # the age at which a file is written again
-_LOOK_SECONDS = 1.0  # between two looks at the file
+_LONG_SECONDS = 3600.0  # the age at which it no longer matters how much it holds
 _PART = "hot keys"
+
+
+class _Header(NamedTuple):
+    """What stands in front of the keys; the checksum is that of the header without it, and of the keys."""
+
+    magic: bytes
+    kind: bytes  # of the keys
+    arrivals: int  # among which they came so often
+    rows: int  # of the cache they were in
+    keys: int
+    checksum: int = 0
+
+    @classmethod
+    def read(cls, file: IO[bytes]) -> Self:
+        return cls(*_HEADER.unpack(file.read(_HEADER.size)))
+
+    @property
+    def seed(self) -> int:
+        return zlib.crc32(repr(self[:-1]).encode())
+
+
+_HEADER = struct.Struct("<8s8sQQQQ")
+_MAGIC = b"semihot1"
 
 
 class HotKeys:
     """The file of one lookup."""
 
-    def __init__(self, path: str | os.PathLike[str], key: object, budget: Budget, clock: Callable[[], float]) -> None:
+    def __init__(self, path: str | os.PathLike[str], key: object, budget: Budget) -> None:
         """``key`` says what the codes stand for: a file of other keys is not used."""
-        self._path, self._budget, self._clock = Path(path), budget, clock
-        self._key = repr(key)
-        self._looked = -_LOOK_SECONDS
+        self._path, self._budget = Path(path), budget
+        self._kind = blake2b(repr(key).encode(), digest_size=8).digest()
 
     def load(self, room: int) -> Iterator[tuple[Codes, Counts, int]]:
         """The keys in pieces whose codes ascend, how often each came, and among how many arrivals.
 
-        None if no file of these keys can be read, or ``room`` has no bytes for a piece; the rest of it is the cache's.
+        None if no sound file of these keys is there, or ``room`` has no bytes for a piece; the rest of it is the
+        cache's.
         """
-        size = 2 * _PIECE * _KEY_BYTES
-        if size > room or not self._budget.grant(_PART, size):
-            return
+        at_once = self._grant(room, _PIECE)
         try:
-            with suppress(OSError, pa.ArrowException, KeyError, ValueError), pa.OSFile(str(self._path)) as file:
-                reader = pa.ipc.open_file(file)
-                key, arrivals = (reader.schema.metadata[name].decode() for name in (b"key", b"arrivals"))
-                for number in range(reader.num_record_batches if key == self._key else 0):
-                    piece = reader.get_batch(number)
-                    piece.validate(full=True)
-                    codes, first = np.unique(piece.column("code").to_numpy().astype(np.uint64), return_index=True)
-                    counts = piece.column("count").to_numpy().astype(np.uint8)[first]
-                    if len(codes) <= _PIECE:
-                        yield codes, counts, min(max(0, int(arrivals)), _MOST_ARRIVALS)
+            with suppress(OSError, ValueError, struct.error), open(self._path, "rb", opener=_own_file) as file:
+                about = _Header.read(file)
+                if at_once and about[:2] == (_MAGIC, self._kind) and _is_sound(file, about):
+                    file.seek(_HEADER.size)
+                    for found in _pieces(file, at_once):
+                        codes, first = np.unique(found["code"], return_index=True)
+                        yield codes, found["count"][first], min(about.arrivals, _MOST_ARRIVALS)
         finally:
             self._budget.release(_PART)
 
     def save(self, cache: TupleCache, room: int) -> None:
-        """Write down what the cache holds, if it is time to: as many keys as ``room`` has bytes for."""
-        if self._clock() < self._looked + _LOOK_SECONDS:
-            return
-        self._looked = self._clock()
-        with suppress(OSError):
-            known = self._path.stat()
-            if cache.rows * _KEY_BYTES < _GROWTH * known.st_size and time.time() < known.st_mtime + _SECONDS:
-                return
-        most = min(cache.rows, room // (3 * _KEY_BYTES))
-        if most <= 0 or not self._budget.grant(_PART, 3 * most * _KEY_BYTES):
-            return
-        try:
-            with cache.reading() as usable:
-                codes, counts = cache.hot_keys(most) if usable else (np.empty(0, np.uint64), np.empty(0, np.uint8))
-            if len(codes):
-                self._write(codes, counts, cache.arrivals_counted)
-        finally:
-            self._budget.release(_PART)
+        """Write down what the cache holds, if it is time to; ``room`` has bytes for work on a piece of it."""
+        if self._is_due(cache.rows) and (at_once := self._grant(room, _MOST_KEYS // 64)):
+            try:
+                self._write(cache, at_once)
+            finally:
+                self._budget.release(_PART)
 
-    def _write(self, codes: Codes, counts: Counts, arrivals: int) -> None:
-        order = np.argsort(codes)
-        about = {"key": self._key, "arrivals": str(arrivals)}
-        table = pa.table({"code": codes[order], "count": counts[order]}).replace_schema_metadata(about)
+    def _grant(self, room: int, most: int) -> int:
+        """Keys that are worked on at once; 0 where there is no room."""
+        keys = min(most, room // _WORK_BYTES)
+        return keys if keys >= _LEAST_PIECE and self._budget.grant(_PART, keys * _WORK_BYTES) else 0
+
+    def _is_due(self, rows: int) -> bool:
+        """Is there something new to say of a cache with so many rows?"""
+        try:
+            with open(self._path, "rb", opener=_own_file) as file:
+                about, age = _Header.read(file), abs(time.time() - os.fstat(file.fileno()).st_mtime)
+        except (OSError, struct.error):
+            return rows > 0
+        old = age > _LONG_SECONDS or (age > _SECONDS and rows >= about.rows / 2)
+        return rows > 0 and (old or about[:2] != (_MAGIC, self._kind) or rows >= _GROWTH * about.rows)
+
+    def _write(self, cache: TupleCache, at_once: int) -> None:
         draft = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex[:12]}")
+        about = _Header(_MAGIC, self._kind, cache.arrivals_counted, cache.rows, 0)
         with suppress(OSError):  # a join does not fail because there is no room for a hint
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                with open(draft, "xb", opener=private) as file, pa.ipc.new_file(file, table.schema) as writer:
-                    writer.write_table(table, max_chunksize=_PIECE)
-                draft.replace(self._path)
+                with open(draft, "x+b", opener=private) as file:
+                    file.write(bytes(_HEADER.size))
+                    for codes, counts in cache.hot_keys(at_once):
+                        piece, order = np.empty(len(codes), _KEY), np.argsort(codes)
+                        piece["code"], piece["count"] = codes[order], counts[order]
+                        file.write(piece[: _MOST_KEYS - about.keys].tobytes())
+                        about = about._replace(keys=(file.tell() - _HEADER.size) // _KEY.itemsize)
+                    file.seek(0)
+                    file.write(_HEADER.pack(*about._replace(checksum=_checksum(file, about))))
+                if about.keys:
+                    draft.replace(self._path)
             finally:
                 draft.unlink(missing_ok=True)
+
+
+def _own_file(path: str, flags: int) -> int:
+    """An opener for a plain file of this user; another one, such as a pipe, does not make the join wait."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(handle)
+        raise PermissionError(path)
+    return handle
+
+
+def _pieces(file: IO[bytes], keys: int) -> Iterator[npt.NDArray[np.void]]:
+    while content := file.read(keys * _KEY.itemsize):
+        yield np.frombuffer(content, _KEY)
+
+
+def _checksum(file: IO[bytes], about: _Header) -> int:
+    """Of the header and the keys; the file is left at its start."""
+    file.seek(_HEADER.size)
+    total = about.seed
+    for piece in _pieces(file, _PIECE):
+        total = zlib.crc32(piece.tobytes(), total)
+    file.seek(0)
+    return total
+
+
+def _is_sound(file: IO[bytes], about: _Header) -> bool:
+    size = os.fstat(file.fileno()).st_size
+    return size == _HEADER.size + about.keys * _KEY.itemsize and about.checksum == _checksum(file, about)

@@ -120,7 +120,7 @@ class SweepJoin(Join):
         self._ahead: Ahead[Arrived] = Ahead()
         self._clock = clock
         hot = self.settings.hot_keys
-        self.hot = HotKeys(hot, store.codec.fields, budget, clock) if hot is not None else None
+        self.hot = HotKeys(hot, store.codec.fields, budget) if hot is not None else None
         self._swept_at = 0
         self._account()
 
@@ -280,7 +280,7 @@ class SweepJoin(Join):
             if full:
                 self.balance.move(misses / max(1, arrivals), read_seconds, self.absent.bytes)
         self._account()
-        if self.hot is not None and self.cache is not None:
+        if self.hot is not None and self.cache is not None and self.cache.warm:
             self.hot.save(self.cache, self.window_limit)
 
     def _warm_up(self) -> None:
@@ -292,6 +292,7 @@ class SweepJoin(Join):
             self._account()
             if self.cache.full:
                 break
+        self.cache.end_warming()
 
     def _account(self) -> None:
         """Take of the budget what the cache really holds now."""
