@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.shedding.cluster_sample import ClusterSample
@@ -17,9 +18,6 @@ from semistream.shedding.optimal_offline import OptimalOffline
 from semistream.shedding.sample_w import SampleW
 from semistream.shedding.strategy import OnlineStrategy, Strategy
 from semistream.shedding.topw import TopW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ALL: tuple[type[Strategy], ...] = (KeepW, SampleW, TopW, ClusterSample, OptimalOffline)
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
@@ -93,8 +91,6 @@ class Shed:
 
     def widened(self, stream: pa.Schema, *, ignore_case: bool = False) -> pa.Schema:
         """The stream's columns as the join sees them: with the weight, where there is one."""
-        import pyarrow as pa
-
         if self.weight is None:
             return stream
         folded = str.lower if ignore_case else str
