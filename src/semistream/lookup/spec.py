@@ -45,6 +45,7 @@ On = str | Sequence[str] | Mapping[str, str]
 How = Literal["left", "inner", "semi", "anti"]
 Multiple = Literal["all", "first", "error"]
 HOWS: tuple[How, ...] = get_args(How)
+MULTIPLE: tuple[Multiple, ...] = get_args(Multiple)
 
 P = ParamSpec("P")
 First = TypeVar("First")
