@@ -58,7 +58,7 @@ class ThreadReader:
             raise item
         return item
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the thread, at once or when its source comes back, and whoever waits for a batch."""
         self._stopped.set()
         self._wanted.release()
