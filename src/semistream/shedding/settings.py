@@ -56,9 +56,7 @@ class Shed:
                 f"choose one of {usable}"
             )
         rate = self.max_rows_per_second
-        if rate is not None and (
-            isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf
-        ):
+        if rate is not None and not (isinstance(rate, int | float) and rate is not True and 0 < rate < math.inf):
             raise ArgumentError(f"max_rows_per_second={rate!r} must be a number above 0, for example 50_000")
         if self.to is not None:
             if not isinstance(self.to, str | os.PathLike) or not str(self.to):
@@ -73,7 +71,6 @@ class Shed:
 
     @property
     def kind(self) -> type[OnlineStrategy]:
-        """The strategy's class."""
         found = STRATEGIES[self.strategy]
         assert issubclass(found, OnlineStrategy)
         return found
