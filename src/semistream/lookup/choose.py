@@ -1,7 +1,5 @@
 """``algorithm="auto"``: the join with the best predicted rate among those that the budget allows."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

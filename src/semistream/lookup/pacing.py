@@ -5,8 +5,6 @@ for so long that a row must not wait any longer. A source that can block is read
 join asks: at most one, which came while the join was busy with an empty one, is held here beside the join's memory.
 """
 
-from __future__ import annotations
-
 import math
 import queue
 import threading

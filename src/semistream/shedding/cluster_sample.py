@@ -6,8 +6,6 @@ systematic after a shuffle: one random number places w equidistant marks on the 
 more than w rows are kept. Rows without a match come last: they add nothing to a sum over matches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy

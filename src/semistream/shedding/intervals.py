@@ -5,8 +5,6 @@ join works (in a queue, a poll) make it larger. Spark's micro-batches come whole
 of it is kept (`share_of_batch`), and `KeptShare` gives that out block by block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ flipped elsewhere may give other rows without an error. So there are eight digit
 checksum of all other bytes is written when the file is complete. Other readers of Parquet pass over it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

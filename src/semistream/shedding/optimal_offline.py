@@ -14,8 +14,6 @@ request time up to the stream's end, where only r from 0 to c_loop matters. Here
 and those between are made again: O(|S|·c_loop·w) time, O(√|S|·c_loop·w) space.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ per key for the filter. Beyond the bound only the keys with the most rows are li
 and the filter is left out when it does not fit beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 

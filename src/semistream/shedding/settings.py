@@ -1,7 +1,5 @@
 """``Shed``: how a stream that is too fast is relieved, and where the rows go that must wait; the strategies by name."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """The operator in front of a join: rows that must wait are chosen, taken out of the stream and kept on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence

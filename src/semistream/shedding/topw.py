@@ -4,8 +4,6 @@ The paper says max-heap; what it needs is a min-heap of the w best. An interval 
 it: every row above the w-th largest f_R, and of those equal to it the earliest.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy

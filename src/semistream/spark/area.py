@@ -6,8 +6,6 @@ holds the file ``alive`` by a shared lock, and so does a keeper for each executo
 comes by removes directories whose ``alive`` nobody holds.
 """
 
-from __future__ import annotations
-
 import fcntl
 import inspect
 import os

@@ -4,8 +4,6 @@ A block comes to the join in pieces, as the JVM makes its rows. All its misses w
 large as memory lets them be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ for the end of an executor's Python daemon (`semistream.spark.area`); the last k
 ``alive`` alone, and removes it. Two processes watch: one may be killed too. They get only this source, and stay small.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

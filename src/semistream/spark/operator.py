@@ -3,8 +3,6 @@
 Modules hold its state, never closures: Spark's Python workers live on between tasks and may change partitions.
 """
 
-from __future__ import annotations
-
 import gc
 import socket
 import sys

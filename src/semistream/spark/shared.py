@@ -10,8 +10,6 @@ they hand rows to each other, so a task that waited for a second one could wait 
 task waits without a place, or for one below all that it has, so the one with the lowest waits for none of the others.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import mmap

@@ -6,8 +6,6 @@ last file, the sink's work included. A task keeps that share of each block, with
 partition; its other rows are in ``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import time
