@@ -52,8 +52,7 @@ class LookupPlan:
     @cached_property
     def matching_columns(self) -> list[str]:
         """The stream's columns that decide what matches: its key, and its moment."""
-        moment = [] if self.as_of is None or self.as_of.stream in self.stream_keys else [self.as_of.stream]
-        return [*self.stream_keys, *moment]
+        return list(dict.fromkeys([*self.stream_keys, *([] if self.as_of is None else [self.as_of.stream])]))
 
     @property
     def compares(self) -> bool:

@@ -1,7 +1,5 @@
 """``algorithm="auto"``: the join with the best predicted rate among those that the budget allows."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence
@@ -57,10 +55,7 @@ def choose_algorithm(
     candidates: Sequence[str] = CANDIDATES,
     costs: Costs | None = None,
 ) -> Choice:
-    """Resolve ``algorithm``; with "auto", a master that takes less than half of the budget is simply held whole.
-
-    ``copies`` joins share the budget. A master that is held whole is shared by them: at most two versions at once.
-    """
+    """Resolve ``algorithm`` for ``copies`` joins that share the budget; a master held whole they hold together."""
     algorithm = choose_join("algorithm", algorithm, "auto")
     able = [
         name
@@ -85,7 +80,7 @@ def choose_algorithm(
             )
 
     if algorithm != "auto":
-        check_memory(algorithm, min(copies, 2) if algorithm == "whole" else copies)
+        check_memory(algorithm, min(copies, 2) if algorithm == "whole" else copies)  # two versions of a master at once
         return choice(algorithm, "asked for")
     able = [name for name in able if JOINS[name].needs <= store.abilities]
     whole = least("whole")

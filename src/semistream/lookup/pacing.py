@@ -1,15 +1,9 @@
 """A stream whose source may fall silent: time goes on for the join although nothing comes.
 
-A join that lets rows wait for others gives them out when it is handed a batch without rows. Here such batches are made:
-whenever nothing has come for so long that a row must not wait any longer. To notice that, a source that can block is
-read in a thread of its own, one batch each time the join asks, and never ahead: at most one batch, which came while the
-join was busy with an empty one, is held here beside the join's memory.
-
-While the source is faster than the join nothing is added: rows then wait as long as the algorithm lets them, and only
-`sweep` looks at its deadline in between.
+A join gives waiting rows out when it is handed a batch without rows. Such batches are made here, when nothing has come
+for so long that a row must not wait any longer. A source that can block is read in a thread, one batch each time the
+join asks: at most one, which came while the join was busy with an empty one, is held here beside the join's memory.
 """
-
-from __future__ import annotations
 
 import math
 import queue
@@ -52,10 +46,7 @@ class ThreadReader:
         threading.Thread(target=_read, args=arguments, name="semistream-source", daemon=True).start()
 
     def get(self, timeout: float | None) -> pa.RecordBatch | None:
-        """The next batch, None at the end of the stream; `queue.Empty` when nothing has come within the timeout.
-
-        An error of the source is raised here.
-        """
+        """The next batch, None at the stream's end; raises `queue.Empty` after a timeout, or the source's error."""
         if not self._requested:
             self._requested = True
             self._wanted.release()
@@ -65,7 +56,7 @@ class ThreadReader:
             raise item
         return item
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the thread, at once or when its source comes back, and whoever waits for a batch."""
         self._stopped.set()
         self._wanted.release()

@@ -17,6 +17,7 @@ import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -128,33 +129,28 @@ def join(
             f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"
         )
     stream = _of_one_schema(batches.to_batches() if isinstance(batches, pa.Table) else batches)
-    blocks = not isinstance(batches, list | tuple | pa.Table)
-    reader = ThreadReader(stream) if blocks and wait != math.inf else None
+    if wait == math.inf or isinstance(batches, list | tuple | pa.Table):
+        first = next(stream, None)
+        return iter(()) if first is None else _make(first.schema, store, spec).join(itertools.chain([first], stream))
+    reader = ThreadReader(stream)
     try:
-        first = next(stream, None) if reader is None else reader.get(None)
+        first = reader.get(None)
         if first is None:
             return iter(())
         made = _make(first.schema, store, spec)
     except BaseException:
-        if reader is not None:
-            reader.stop()
+        reader.close()
         raise
-    if reader is None:
-        return made.join(itertools.chain([first], stream))
     joined = _joined(made, paced(first, reader.get, wait, made.due), reader)
-    weakref.finalize(joined, reader.stop)  # a generator that nobody has begun ends nothing itself
+    weakref.finalize(joined, reader.close)  # a generator that nobody has begun ends nothing itself
     return joined
 
 
 def _joined(made: Join, batches: Iterator[pa.RecordBatch], reader: ThreadReader) -> Iterator[pa.RecordBatch]:
     """Join what the thread reads; it ends with the stream, or when the caller leaves."""
-    joined = made.join(batches)
-    try:
-        for batch in joined:  # noqa: UP028 - with "yield from", the join would be closed before the reader is stopped
+    with closing(made.join(batches)) as joined, closing(reader):
+        for batch in joined:  # noqa: UP028 - with "yield from", the join would be closed before the reader
             yield batch
-    finally:
-        reader.stop()
-        joined.close()
 
 
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,7 @@
 """What a user asks of one lookup: one value, checked here on its own and nowhere else.
 
-`LookupSpec` has what every lookup is asked; an engine adds what only it can do in a subclass (`JoinSpec` for the
-embedded one, `semistream.spark.spec.EnrichSpec`, `semistream.pipeline.steps.lookup.PipelineLookupSpec`). The functions
-that users call get their arguments from the class (`asks`), so an option is declared once: its name, its choices (a
-``Literal``), its default. `semistream.lookup.bind` checks what was asked against a stream and a master.
+An engine adds what only it can do in a subclass. The functions that users call get their arguments from the class
+(`asks`), so an option is declared once. `semistream.lookup.bind` checks what was asked against a stream and a master.
 
 >>> LookupSpec(on="id", columns=["price"]).columns
 ('price',)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.pipeline.decision import Decision
@@ -96,8 +95,4 @@ class Relief:
             matches.append(Matches(store.codec, one.keys, counts, several=several, leaves=one.leaves))
         chooser, part = Chooser(self.shed, matches, (*seeds, context.partitionId())), KeptShare(share)
         for block in blocks:
-            rows = len(block)
-            chosen = chooser.keep(rows, part.of(rows), partial(pa.StructArray.field, block))
-            weights, others = np.zeros(rows), np.ones(rows, np.bool_)
-            weights[chosen.rows], others[chosen.rows] = chosen.weights, False
-            yield pa.array(weights, mask=others)
+            yield chooser.weigh(len(block), part.of(len(block)), partial(pa.StructArray.field, block))

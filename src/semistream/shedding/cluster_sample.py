@@ -1,13 +1,10 @@
 """Cluster sampling: a sample of w rows, drawn in proportion to their matches (MESHJOIN paper, section 4.1).
 
-A row is kept with probability min(1, w·f_R/Σf_R); what those at 1 leave over is shared among the others, until no
-probability is above 1. The weight is one over the probability, so weighted sums over the join's results are unbiased
-(Horvitz and Thompson 1952). The draw is systematic after a shuffle: one random number places w equidistant marks on
-the rows' probabilities laid end to end, so never more than w rows are kept. Rows without a match come only after all
-others: they add nothing to a sum over matches.
+A row is kept with probability min(1, w·f_R/Σf_R); what those at 1 leave over is shared among the others. The weight is
+one over the probability, so weighted sums over the results are unbiased (Horvitz and Thompson 1952). The draw is
+systematic after a shuffle: one random number places w equidistant marks on the probabilities laid end to end, so never
+more than w rows are kept. Rows without a match come last: they add nothing to a sum over matches.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

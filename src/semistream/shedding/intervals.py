@@ -1,12 +1,9 @@
 """The stream cut into intervals, each with the number of its rows that may be kept.
 
-`TimedIntervals` goes by a clock: an interval is what the source hands over at once, and the time since the one before
-says how many rows could have been joined meanwhile. A source that lets rows pile up while the join works (a queue, a
-poll) so shows by larger batches that it is too fast. Spark's micro-batches come whole: the batches before one say what
-share of it is kept (`share_of_batch`), and `KeptShare` gives that out block by block.
+`TimedIntervals` goes by a clock: an interval is what the source hands over at once, and rows that pile up while the
+join works (in a queue, a poll) make it larger. Spark's micro-batches come whole: the batches before one say what share
+of it is kept (`share_of_batch`), and `KeptShare` gives that out block by block.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ _ROUNDING = 1e-9
 Interval = tuple[pa.RecordBatch, int]
 
 
+@dataclass
 class TimedIntervals:
     """Intervals by a clock, for a rate that is given or for the one at which rows have been taken so far.
 
@@ -29,42 +27,38 @@ class TimedIntervals:
     comes: nothing came for a while. Such a batch goes on to the join.
     """
 
-    def __init__(self, rate: float | None, clock: Callable[[], float], most_rows: int = MOST_ROWS) -> None:
-        self._given = rate
-        self._clock = clock
-        self._most_rows = most_rows
-        self._rows = self._seconds = 0.0
+    rate: float | None  # rows per second
+    clock: Callable[[], float]
+    most_rows: int = MOST_ROWS
+    _rows: float = 0.0
+    _seconds: float = 0.0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Interval]:
         """Cut a stream. The time until the next interval is asked for is what the join took for the rows kept."""
-        before = self._clock()
-        credit = (self._given or 0.0) * _BURST_SECONDS
+        before = self.clock()
+        credit = (self.rate or 0.0) * _BURST_SECONDS
         held: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
-            now, quiet = self._clock(), batch.num_rows == 0
+            now, quiet = self.clock(), batch.num_rows == 0
             if not quiet:
                 held.append(batch)
             rows += batch.num_rows
-            rate = self._rate()
+            rate = self.rate or (self._rows / self._seconds if self._seconds > 0 else None)  # None: not known yet
             credit = float(rows) if rate is None else min(credit, rate * _BURST_SECONDS) + rate * (now - before)
             before = now
             most = min(rows, int(credit + _ROUNDING))
-            if rows and (most or quiet or rows >= self._most_rows):
+            if rows and (most or quiet or rows >= self.most_rows):
                 most = max(1, most)
-                yield from share_of_blocks(held, most / rows, self._most_rows)
+                yield from share_of_blocks(held, most / rows, self.most_rows)
                 credit -= most
                 held, rows = [], 0
                 self._rows = self._rows * _FADING + most
-                self._seconds = self._seconds * _FADING + self._clock() - now
+                self._seconds = self._seconds * _FADING + self.clock() - now
             if quiet:
                 yield batch, 0
         if rows:
-            yield from share_of_blocks(held, 1 / rows, self._most_rows)
-
-    def _rate(self) -> float | None:
-        """Rows per second that may be kept; None while that is not known."""
-        return self._given or (self._rows / self._seconds if self._seconds > 0 else None)
+            yield from share_of_blocks(held, 1 / rows, self.most_rows)
 
 
 @dataclass(frozen=True)

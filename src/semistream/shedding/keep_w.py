@@ -4,8 +4,6 @@ For keys with one row in the master each row that is shed costs one result, whic
 The first rows cost nothing to choose: they are a slice.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy

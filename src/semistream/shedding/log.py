@@ -1,14 +1,9 @@
 """Shed rows on disk: ``batch=N/part-P.parquet`` in a directory, each file complete or not there.
 
-A file is written under another name, synced and renamed. In its metadata it says all that is needed to load it later:
-which batch of which stream it belongs to, how many rows came in, and the join that its rows have missed.
-
-Parquet has checksums for its pages only: a bit flipped in a header or in the footer may give other rows without an
-error. So the footer's metadata gets a place of eight digits, and when the file is complete, the checksum of all its
-other bytes is written there. It is verified when the file is read; other readers of Parquet pass over it.
+Its metadata say all that is needed to load it later (`ShedPart`). Parquet has checksums for its pages only: a bit
+flipped elsewhere may give other rows without an error. So there are eight digits in the footer's metadata, where the
+checksum of all other bytes is written when the file is complete. Other readers of Parquet pass over it.
 """
-
-from __future__ import annotations
 
 import contextlib
 import io

@@ -9,13 +9,10 @@ asked), and sb, the rows in the buffer:
     loss(i, r > 0, sb = w)  = loss(i+1, r', w) + f_R(i)
     loss(i, 0, sb = w)      = loss(i, c_loop, 0)
 
-Departures. The printed listing forgets f_R(i) in its line 11 and lets sb run past the buffer; it keeps a table for
-every request time up to the stream's end, where only r from 0 to c_loop matters. So the loss takes O(|S|·c_loop·w) time
-and O(c_loop·w) space. To say which rows are kept, a table is kept for every √|S|-th row and those between are made
-again: twice the time, O(√|S|·c_loop·w) space.
+Departures. The printed listing forgets f_R(i) in its line 11, lets sb run past the buffer, and keeps a table for every
+request time up to the stream's end, where only r from 0 to c_loop matters. Here a table is kept for every √|S|-th row
+and those between are made again: O(|S|·c_loop·w) time, O(√|S|·c_loop·w) space.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -52,7 +49,11 @@ class OptimalOffline(Strategy):
     def plan(self, counts: npt.ArrayLike, loop_rows: int, most: int) -> Optimum:
         """Loss and kept rows for f_R of every row; ``loop_rows`` is c_loop, ``most`` is w."""
         given = np.asarray(counts, np.float64)
-        _check(given, loop_rows, most)
+        if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any():
+            raise ArgumentError("counts must be one number for each row of the stream, 0 or more")
+        for name, value in (("loop_rows", loop_rows), ("most", most)):
+            if type(value) is not int or value < 1:
+                raise ArgumentError(f"{name}={value!r} must be a whole number of rows, at least 1")
         size = len(given)
         step = max(1, math.isqrt(size))
         last = np.zeros((loop_rows + 1, most + 1))
@@ -96,11 +97,3 @@ def _follow(counts: Numbers, saved: dict[int, _Table], step: int) -> Positions:
                 stored += 1
             until = until_next
     return np.array(kept, np.int64)
-
-
-def _check(counts: Numbers, loop_rows: int, most: int) -> None:
-    if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
-        raise ArgumentError("counts must be one number for each row of the stream, 0 or more")
-    for name, value in (("loop_rows", loop_rows), ("most", most)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name}={value!r} must be a whole number of rows, at least 1")

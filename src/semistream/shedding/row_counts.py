@@ -1,13 +1,10 @@
 """f_R: how many rows of the master a key has, from the store's own data and within a bound of bytes.
 
-Most masters have one row a key: then the store's filter of keys tells the absent ones (f_R = 0, about 1 % of them are
-taken for present), and nothing else is needed. For others the codes of the store are read once, in order, and the keys
-with more than one row are listed with their counts. Costs: one scan of the master per version; in memory 12 bytes per
-listed key, and 10 bits per key for the filter. Where that is more than the bound, only the keys with the most rows are
-listed, and all others count as their mean; the filter is left out when it does not fit beside them.
+The store's filter of keys tells absent ones (f_R = 0; about 1 % of them are taken for present). Where a key may have
+several rows, one scan per version lists those that do, with their counts. In memory: 12 bytes per listed key, 10 bits
+per key for the filter. Beyond the bound only the keys with the most rows are listed, all others count as their mean,
+and the filter is left out when it does not fit beside them.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar

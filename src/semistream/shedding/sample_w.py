@@ -5,8 +5,6 @@ an interval is in memory here, so w of its rows are drawn without replacement. D
 sample is uniform only while all have the same length, so each row carries the weight n/w of its own interval.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy

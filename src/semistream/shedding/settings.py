@@ -1,14 +1,13 @@
 """``Shed``: how a stream that is too fast is relieved, and where the rows go that must wait; the strategies by name."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.shedding.cluster_sample import ClusterSample
@@ -17,9 +16,6 @@ from semistream.shedding.optimal_offline import OptimalOffline
 from semistream.shedding.sample_w import SampleW
 from semistream.shedding.strategy import OnlineStrategy, Strategy
 from semistream.shedding.topw import TopW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ALL: tuple[type[Strategy], ...] = (KeepW, SampleW, TopW, ClusterSample, OptimalOffline)
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
@@ -58,9 +54,7 @@ class Shed:
                 f"choose one of {usable}"
             )
         rate = self.max_rows_per_second
-        if rate is not None and (
-            isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf
-        ):
+        if rate is not None and not (isinstance(rate, int | float) and rate is not True and 0 < rate < math.inf):
             raise ArgumentError(f"max_rows_per_second={rate!r} must be a number above 0, for example 50_000")
         if self.to is not None:
             if not isinstance(self.to, str | os.PathLike) or not str(self.to):
@@ -75,7 +69,6 @@ class Shed:
 
     @property
     def kind(self) -> type[OnlineStrategy]:
-        """The strategy's class."""
         found = STRATEGIES[self.strategy]
         assert issubclass(found, OnlineStrategy)
         return found
@@ -93,8 +86,6 @@ class Shed:
 
     def widened(self, stream: pa.Schema, *, ignore_case: bool = False) -> pa.Schema:
         """The stream's columns as the join sees them: with the weight, where there is one."""
-        import pyarrow as pa
-
         if self.weight is None:
             return stream
         folded = str.lower if ignore_case else str

@@ -1,11 +1,9 @@
 """The operator in front of a join: rows that must wait are chosen, taken out of the stream and kept on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from semistream.shedding.intervals import MOST_ROWS, Interval, TimedIntervals
 from semistream.shedding.log import PartWriter, ShedPart, check_storable
 from semistream.shedding.row_counts import RowCounts
 from semistream.shedding.settings import Shed
-from semistream.shedding.strategy import Kept, Numbers
+from semistream.shedding.strategy import Numbers
 from semistream.stores import MasterStore
 
 _ROW_BYTES = 48  # that choosing takes per row: its code, its count, its place in the order, and flags
@@ -36,7 +34,6 @@ class Matches:
     codec: KeyCodec
     on: dict[str, str]
     counts: RowCounts
-    _: KW_ONLY
     several: bool  # all matches of a row are given, not one
     leaves: bool  # a row without a match gives none
 
@@ -44,26 +41,20 @@ class Matches:
         """For every row of an interval."""
         codes, valid = self.codec.encode([column(name) for name in self.codec.stream_columns(self.on)])
         found = np.where(valid, self.counts.rows(codes), 0.0)
-        if not self.several:
-            found = np.minimum(found, 1.0)
-        return found if self.leaves else np.maximum(found, 1.0)
+        return np.clip(found, 0.0 if self.leaves else 1.0, np.inf if self.several else 1.0)
 
 
 @dataclass
 class Chooser:
-    """Chooses interval after interval, for `join`, `enrich` and pipelines.
-
-    Chance is seeded by the stream (``seeds`` tell streams apart) and by the number of the interval, so the same
-    intervals give the same rows.
-    """
+    """Chooses interval after interval, for `join`, `enrich` and pipelines; the same intervals give the same rows."""
 
     shed: Shed
     matches: Sequence[Matches]
     seeds: Sequence[int]
     _number: int = 0
 
-    def keep(self, rows: int, most: int, column: Column) -> Kept:
-        """The rows of the next interval that may go on, ``most`` at most."""
+    def weigh(self, rows: int, most: int, column: Column) -> pa.Array:
+        """The weights of the next interval's rows that may go on, ``most`` at most; NULL for those that must wait."""
         chance = np.random.default_rng([self.shed.seed, *self.seeds, self._number])
         self._number += 1
         counts: Numbers | None = None
@@ -71,7 +62,10 @@ class Chooser:
             counts = np.ones(rows)
             for one in self.matches:
                 counts *= one.of(column)
-        return self.shed.kind().keep(rows, most, counts, chance)
+        kept = self.shed.kind().keep(rows, most, counts, chance)
+        weights, others = np.zeros(rows), np.ones(rows, np.bool_)
+        weights[kept.rows], others[kept.rows] = kept.weights, False
+        return pa.array(weights, mask=others)
 
 
 @dataclass
@@ -127,16 +121,13 @@ class Shedder:
                 continue
             if not interval.schema.equals(stream):  # columns of views, which Arrow cannot take rows from
                 interval = interval.cast(stream)
-            kept = self._chooser.keep(rows, most, interval.column)
-            others = np.ones(rows, np.bool_)
-            others[kept.rows] = False
-            self.log(interval.filter(pa.array(others)), rows)
-            self.count += rows - len(kept.rows)
-            if len(kept.rows) < rows:
-                interval = interval.take(pa.array(kept.rows))
+            weights = self._chooser.weigh(rows, most, interval.column)
+            self.log(interval.filter(weights.is_null()), rows)
+            self.count += weights.null_count
+            if weights.null_count:
+                interval, weights = interval.filter(weights.is_valid()), weights.drop_null()
             if interval.num_rows:
-                weights = [pa.array(kept.weights)] if weighs else []
-                yield pa.RecordBatch.from_arrays([*interval.columns, *weights], schema=joined)
+                yield pa.RecordBatch.from_arrays([*interval.columns, *([weights] if weighs else [])], schema=joined)
 
 
 def memory_of(shed: Shed, memory_bytes: int, tasks: int = 1) -> tuple[int, int, int]:

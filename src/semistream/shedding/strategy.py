@@ -39,10 +39,7 @@ class OnlineStrategy(Strategy):
     """A strategy that a running stream can use: it needs to see one interval only."""
 
     def keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
-        """Which ``most`` of the interval's ``rows`` rows are kept; all of them when there are no more.
-
-        ``counts`` is f_R of each row, for strategies that need it.
-        """
+        """Which ``most`` of the interval's ``rows`` rows are kept; ``counts`` is f_R, for strategies that need it."""
         if rows <= most:
             return Kept.plainly(np.arange(rows))
         return self._keep(rows, max(0, most), counts, chance)

@@ -1,11 +1,8 @@
 """TOPW: the w rows of the interval that meet the most rows of the master (MESHJOIN paper, section 4.2).
 
-Keeps most results where a key may have several rows in the master. The paper says max-heap; what it needs is a
-min-heap of the w best. An interval is in memory here, so a selection does it: every row above the w-th largest f_R,
-and of those equal to it the earliest.
+The paper says max-heap; what it needs is a min-heap of the w best. An interval is in memory here, so a selection does
+it: every row above the w-th largest f_R, and of those equal to it the earliest.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

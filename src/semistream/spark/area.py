@@ -1,13 +1,10 @@
 """A private directory in shared memory, for what one application's Python workers share on one host.
 
-Private: its name has a random part that only the application's tasks know, and it is used only if it belongs to this
-user alone (mode 0700). Everything in it is opened below its descriptor, without following links, and checked on the
-open descriptor, which is then mapped: never a path. It goes with the application: each executor's first task starts a
-keeper (`semistream.spark.keeper`), and a task holds the file ``alive`` by a shared lock while it runs. Whoever comes by
-removes directories whose ``alive`` nobody holds.
+Private: only the application's tasks know the random part of its name, and it must belong to this user alone. Its files
+are opened below its descriptor, without following links, and checked on their own descriptor, never by path. A task
+holds the file ``alive`` by a shared lock, and so does a keeper for each executor (`semistream.spark.keeper`); whoever
+comes by removes directories whose ``alive`` nobody holds.
 """
-
-from __future__ import annotations
 
 import fcntl
 import inspect
@@ -129,10 +126,7 @@ class Area:
 
 @contextmanager
 def area(name: str, size: int, prefix: str) -> Iterator[Area]:
-    """The application's directory for files with this prefix; in shared memory if ``size`` more bytes fit there.
-
-    Once chosen it stays: the file ``prefix`` marks the choice.
-    """
+    """Where files with this prefix go: into shared memory if ``size`` more bytes fit; the file ``prefix`` marks it."""
     memory, *others = candidates = directories(name)
     fits = (memory / prefix).exists() or _free_shared_memory() > size + _SPARE_BYTES
     if others and (not fits or any((path / prefix).exists() for path in others)):
@@ -203,10 +197,7 @@ def _watch(path: Path, directory: int) -> None:
 
 
 def _anchor() -> tuple[int, str]:
-    """The process with which this executor's Python workers end: their daemon, which leads their group.
-
-    It ends with its executor, and when the Spark context is stopped. Where there is none, this process.
-    """
+    """The process with which this executor's Python workers end: their daemon, which leads their group; or this one."""
     pid = os.getppid()
     start = keeper.started(pid) if os.getpgrp() == pid else None
     if start is None or os.getppid() != pid:

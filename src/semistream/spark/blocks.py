@@ -1,26 +1,23 @@
 """Keys asked for in blocks, and their answers in order, however the join gives them, in bounded memory.
 
-A block comes to the join in pieces, as the JVM makes its rows: what the cache answers is looked up meanwhile, and all
-misses of the block wait for one sweep. So the blocks are as large as memory lets them be.
+A block comes to the join in pieces, as the JVM makes its rows. All its misses wait for one sweep, so blocks are as
+large as memory lets them be.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.budget import format_bytes
 from semistream.errors import FanOutError
+from semistream.keys import Mask
 from semistream.shedding.intervals import cut_blocks
+from semistream.shedding.strategy import Positions
 from semistream.spark.frames import fitted, spark_arrow
 from semistream.spark.operator import LEAST_BLOCK_ROWS, Task, answered_bytes, row_bytes
 
-Mask = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
 Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of a block, in so many bytes
 _MOST_BLOCK_ROWS = 1 << 20
 _PIECE_ROWS = 1 << 16
@@ -32,10 +29,9 @@ class TooManyAnswersError(Exception):
 
 
 class BlockSize:
-    """How many rows are answered together: there is room for their answers, held until they are in order.
+    """How many rows are answered together: there is room for their keys and answers, held until they are in order.
 
-    The first block goes by a guess of the answers' width, those after it by the answers that were seen. Keys are held
-    as long as their answers, so long ones make blocks small.
+    The width of answers is a guess for the first block, and then what was seen.
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
@@ -65,10 +61,7 @@ class BlockSize:
 
 
 def answers(batches: Iterable[pa.RecordBatch], answer: Answer, size: BlockSize) -> Iterator[pa.Array]:
-    """What ``answer`` gives for one block after the other, in pieces; a block is read piece by piece, as its rows come.
-
-    Where a row may have many matches, a block is one piece, since it may have to be halved.
-    """
+    """What ``answer`` gives for one block after the other, read as its rows come, or whole where it may be halved."""
     taken, most = 0, _MOST_BLOCK_ROWS if size.many else _PIECE_ROWS
     pieces = cut_blocks(batches, lambda: max(1, min(most, size() - taken)))
 

@@ -1,7 +1,7 @@
 """A store from a Spark DataFrame, sorted by Spark: each partition writes its own base segment, the driver publishes.
 
-Rows get their code, are partitioned by ranges of it and sorted within; so the segments are disjoint and in key order,
-and the size of the master is bounded by the cluster, not by the driver. The store's path must be visible to all.
+Partitions are ranges of codes, so the segments are disjoint and in key order, and the cluster bounds the master's size,
+not the driver. The store's path must be visible to all.
 """
 
 from __future__ import annotations

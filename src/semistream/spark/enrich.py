@@ -1,9 +1,8 @@
 """``enrich``: a streaming or batch DataFrame in, the same rows with the master's columns out.
 
-A pure function from DataFrame to DataFrame: it works in any query, in foreachBatch and in batch jobs, and changes no
-configuration. Mostly only the keys cross to Python (`semistream.spark.lookups`). For joins that let rows wait, for
-shedding, and for narrow streams whose rows have several matches whole rows do, through a mapInArrow to which every
-column goes and from which it comes back. Both give the same rows.
+It works in any query, in foreachBatch and in batch jobs, and changes no configuration. Mostly only the keys cross to
+Python (`semistream.spark.lookups`); whole rows do, through mapInArrow, for joins that let rows wait, for shedding, and
+for narrow streams whose rows have several matches. Both give the same rows.
 """
 
 from __future__ import annotations

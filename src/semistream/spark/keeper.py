@@ -1,13 +1,9 @@
 """A small process that removes an application's shared files once the application is gone from this host.
 
-Nothing that must hold after `kill -9` can be left to the processes that use the files. The keeper belongs to nobody's
-process group, watches one process (the Python daemon of an executor, see `semistream.spark.area`), and ends when that
-ends. Every keeper of a directory holds its file ``alive`` by a shared lock; the last one can lock it alone, and removes
-the directory. Two processes keep watch: one of them may be killed too. This module's source is all that is given to it,
-and the standard library, so that it is small.
+After `kill -9` the processes that use the files do nothing any more. The keeper, in no process group of theirs, waits
+for the end of an executor's Python daemon (`semistream.spark.area`); the last keeper of a directory can lock its file
+``alive`` alone, and removes it. Two processes watch: one may be killed too. They get only this source, and stay small.
 """
-
-from __future__ import annotations
 
 import fcntl
 import os

@@ -1,11 +1,9 @@
 """Lookups by key in one crossing to Python: only the keys go over, and the masters' columns come back.
 
-A scalar Arrow function over the key columns (and the moments of as-of lookups) returns a struct of the masters'
-columns, or an array of structs where a row may have several matches: the stream's other columns never leave the JVM.
-`enrich` has one lookup. A pipeline has several: each crossing has Python workers of its own, and three of them in a row
-spend more on crossings than on the joins. So one worker runs the joins one after the other on a block of rows. The key
-of a lookup may be what one before it has found. A row that leaves at a lookup is not looked up in those after it: they
-see NULL, which costs nothing and matches nothing. Counters travel in one more field (`semistream.spark.metrics`).
+An Arrow function over the columns that decide what matches returns a struct of the masters' columns, or an array of
+structs where a row may have several matches. `enrich` has one lookup, a pipeline several: one worker runs their joins
+in turn on a block of rows, since crossings cost more than joins. A key may be what an earlier lookup found. A row that
+has left is NULL for later lookups, which matches nothing. Counters are one more field (`semistream.spark.metrics`).
 """
 
 from __future__ import annotations
@@ -22,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from semistream.errors import SchemaError
+from semistream.keys import Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED
-from semistream.spark.blocks import BlockSize, Mask, Positions, answers, find_matches
+from semistream.shedding.strategy import Positions
+from semistream.spark.blocks import BlockSize, answers, find_matches
 from semistream.spark.frames import force_rows, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, run_task

@@ -1,9 +1,8 @@
 """Counters at the driver: a log line, a JSON-lines run log, and ``last`` and ``total`` for programs.
 
-Counters travel in the data, in a carrier column that is NULL in all rows but one per task (where whole rows cross it is
-one row more, since a task may have none to give out). Spark's ``observe`` collects them, also for batches without
-output, and a retried task counts once. A listener adds them up when the batch has finished. A pipeline reads the same
-column in the tasks that write its rows (`semistream.pipeline.staging`).
+Counters travel in a carrier column, NULL in all rows but one per task (one row more where whole rows cross: a task may
+have none to give out). Spark's ``observe`` collects them, so a retried task counts once; a listener adds them up. A
+pipeline reads the same column in the tasks that write its rows (`semistream.pipeline.staging`).
 """
 
 from __future__ import annotations

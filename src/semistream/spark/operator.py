@@ -1,10 +1,7 @@
 """The operator that runs inside Spark's tasks: everything it needs to know, and how one task runs.
 
-State belongs to modules, never to closures: Spark's Python workers are forked, live on between tasks and may change
-partitions.
+Modules hold its state, never closures: Spark's Python workers live on between tasks and may change partitions.
 """
-
-from __future__ import annotations
 
 import gc
 import socket
@@ -150,16 +147,13 @@ class Task:
         return stats
 
 
-_stores: dict[tuple[str, bool], MasterStore] = {}
+_stores: dict[tuple[str, bool], MasterStore] = {}  # each at one version: the codes that updates changed are in memory
 _caches: dict[tuple[Path, str], SharedCache] = {}
 _modules = 0  # that were loaded when garbage was last looked for among all objects
 
 
 def open_content(operator: Operator) -> MasterStore:
-    """The store with the content for this batch; a worker keeps those used last, two for each of its operators.
-
-    Of one store it keeps one version: the codes that updates have changed are in memory, and would be there twice.
-    """
+    """The store with this batch's content; a worker keeps those used last, two for each of its operators."""
     content, key = operator.content(), (operator.store, operator.direct)
     store = _stores.pop(key, None)
     if store is None or store.manifest.identity != content:
@@ -185,10 +179,7 @@ def _open(operator: Operator, content: StoreVersion) -> MasterStore:
 
 @contextmanager
 def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> Iterator[Task]:
-    """Set a task up within the operator's budget, and give everything back afterwards.
-
-    With ``how`` it is asked by keys, in blocks, and has room for their answers.
-    """
+    """A task within the operator's budget; with ``how`` it is asked by keys, in blocks, and has room for answers."""
     store = open_content(operator)
     plan = operator.plan(stream, store, how)
     store = plan.reads(store)

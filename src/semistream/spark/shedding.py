@@ -1,16 +1,10 @@
 """Load shedding inside Spark's tasks: the same rows are shed however often a batch is run.
 
-What share of a batch is kept is decided once, by its first task, and pinned in the batch's directory
-(``batch=N/_keep.json``); the other tasks read it, and so does a replay. A task keeps that share of each block of its
-rows, by the strategy, with chance seeded by query, batch and partition. Its other rows are in
-``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
-
-The share (`share_of_batch`) goes by the batches before: by their rows, as their files say, and by the times of their
-pins. What the last one managed are the rows that it joined over the time from its pin to its last file, the sink's work
-included. The first batch is kept whole, since nothing is known yet.
+A batch's first task decides what share of it is kept (`share_of_batch`) and pins it in ``batch=N/_keep.json``, for the
+other tasks and a replay. It goes by the batches before: their rows, as their files say, and the time from a pin to the
+last file, the sink's work included. A task keeps that share of each block, with chance seeded by query, batch and
+partition; its other rows are in ``batch=N/part-P.parquet`` before it ends, hence before the batch commits.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
@@ -20,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,9 +29,7 @@ from semistream.spark.area import area
 from semistream.spark.operator import Operator, Task, open_content
 from semistream.spark.pins import running_batch
 from semistream.spark.shared import shared_table
-
-if TYPE_CHECKING:
-    from semistream.stores import MasterStore
+from semistream.stores import MasterStore
 
 BLOCK_ROWS = 8192  # the same whatever Spark's Arrow batches are: a replay under another setting sheds the same rows
 _PIN = "_keep.json"
@@ -45,13 +37,11 @@ _PIN = "_keep.json"
 
 def pinned_share(root: Path, query: str, batch: int, rate: float | None, now: float | None = None) -> float:
     """The share of this batch that is kept; decided by the first task that asks. No ``rate``: what was managed."""
-    found = _pin(root, batch)
-    if found is None:
+    while (found := _pin(root, batch)) is None:
         path = root / f"batch={batch}" / _PIN
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        now = time.time() if now is None else now
-        create_once(path, {"share": _share(root, batch, rate, now), "at": now, "query": query, "batch": batch})
-        return pinned_share(root, query, batch, rate, now)  # what the first one wrote
+        at = time.time() if now is None else now
+        create_once(path, {"share": _share(root, batch, rate, at), "at": at, "query": query, "batch": batch})
     if found["query"] != query:
         raise SheddingError(
             f"{root} holds batch {batch} of query {found['query']}, this is query {query}: was its checkpoint deleted? "
