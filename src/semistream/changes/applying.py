@@ -16,8 +16,6 @@ rows: whoever runs a batch again finds that it was applied. A version is made an
 False
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -7,8 +7,6 @@ that are not bad have one, else by the time of the change; changes of one place 
 schema count ``time_unit``, else the unit of the store's column. A row that lacks a column is bad, not filled with NULL.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

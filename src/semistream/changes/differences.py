@@ -14,8 +14,6 @@ way; at the end they become a store of their own, and the keys of R that are not
 [(1, 'update', 1.75), (2, 'delete', None), (4, 'insert', 7.0)]
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -13,8 +13,6 @@ The keys lie in a store, not in memory: what is kept in memory is bounded, howev
 [False, True]
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

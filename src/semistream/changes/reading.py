@@ -4,8 +4,6 @@ All records of all files are one set of changes: of each key the last one counts
 the columns of the table, and one more that says what happened to the row.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

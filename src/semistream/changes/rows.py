@@ -3,8 +3,6 @@
 Every reader (Debezium, JSON lines, CSV, Parquet) hands its columns to `assemble`, which tells good records from bad.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

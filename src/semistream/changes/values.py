@@ -4,8 +4,6 @@ Times come as whole numbers (days, milliseconds, microseconds, nanoseconds) or a
 numbers. Nothing is rounded: a value with more digits than its column is a bad value.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import math

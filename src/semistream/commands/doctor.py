@@ -1,7 +1,5 @@
 """`semistream doctor`: what semistream needs, and what this machine has."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import platform

@@ -1,7 +1,5 @@
 """The command line: commands call the library and show what it returns; heavy imports wait until one needs them."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import entry_points
 from typing import Annotated

@@ -14,8 +14,6 @@ left: its first values count from the beginning of time.
 [(10, 20, ('red',)), (20, 30, ('green',)), (30, None, ('blue',))]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Attributes are compared by group numbers, equal numbers for equal rows (NULL = N
 number, so that no value passes through Python. What a member's changes mean is decided by `history.merge`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A waiting row is charged for its bytes, its code, and the larger of what putting
 column once more, as it goes column by column) and what meeting takes (share by share, see `semistream.joins.window`).
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan

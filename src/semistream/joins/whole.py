@@ -5,8 +5,6 @@ Budget: the table, and nothing else; a master that does not fit is refused with 
 It shares no cache, window or page code with the other joins, which is why they are compared with it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

@@ -10,8 +10,6 @@
 {'product': [2, 9], 'quantity': [5, 1], 'price': [4.0, None]}
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -4,8 +4,6 @@ What makes several rows of one or needs other rows would lose rows or make up ne
 all are refused by the names of Spark's registry of functions (a test compares them), and by what the parser knows.
 """
 
-from __future__ import annotations
-
 import itertools
 
 from semistream.errors import ArgumentError

@@ -3,8 +3,6 @@
 Paths are relative to the file. In a PostgreSQL address `${NAME}` is taken from the environment: passwords stay there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -5,8 +5,6 @@ master, those whose key has changed are looked up, and those that match go throu
 have waited too long or take too much room leave too, marked: a lookup that misses them does not hold them again.
 """
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Iterable, Iterator

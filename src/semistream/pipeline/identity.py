@@ -4,8 +4,6 @@ One that was renamed is the same directory (device and inode); one that was move
 was. A copy is refused: it and its original would each load rows of their own under the same batch numbers.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from pathlib import Path

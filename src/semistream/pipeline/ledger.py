@@ -5,8 +5,6 @@ often as needed and never computed again. So a crash leaves a batch either untou
 named relative to it, so that it can be moved, and used from any working directory.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

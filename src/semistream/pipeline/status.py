@@ -1,7 +1,5 @@
 """What people are told of a pipeline: what it does, has done and holds, by its ledger; why it stopped, in one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -4,8 +4,6 @@
 0.0
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

@@ -1,7 +1,5 @@
 """Which machine this is, and where its calibration lies. Facts only, no host name: benchmarks record them too."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -147,7 +147,8 @@ def _run(
         for made in answers(itertools.chain([first], batches), partial(_answer, lookups, tasks), size):
             if not carries:
                 yield made
-            elif last is not None:
+                continue
+            if last is not None:
                 yield _with_counters(last, None)
             last = made
         stats = {one.status: task.finish() for one, task in zip(lookups, tasks, strict=True)}

@@ -85,8 +85,9 @@ class Metrics:
         context = getattr(self._spark, "_jsc", None)
         if context is not None:  # Spark hands them over in the background; Spark Connect with the result
             context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
-        over = [one for one in self._observations if _has_run(one)]
-        self._observations = [one for one in self._observations if one not in over]
+        watched, self._observations = self._observations, []  # to which another thread may add meanwhile
+        over = [one for one in watched if _has_run(one)]
+        self._observations += [one for one in watched if one not in over]
         for observation in over:
             self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
         return self.total

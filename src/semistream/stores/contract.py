@@ -5,8 +5,6 @@ is an ability: a store declares it and has the methods of its protocol, and a jo
 `docs/adding_a_store.md` adds a store, with `GroupReader` for one that finds all rows of a key at once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

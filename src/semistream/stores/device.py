@@ -3,8 +3,6 @@
 The read plan needs only their ratio: a gap is read through when its bytes cost less than a new request.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import time

@@ -1,7 +1,5 @@
 """Rows of any store as Arrow tables: all of them, or those of some keys, in whatever form the keys come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -60,7 +60,10 @@ class DeltaWarehouse(Warehouse):
 
     def prepare(self, table: str, schema: pa.Schema) -> None:
         path = self._path(table)
-        there = delta.open_table(path) or delta.create_table(path, schema)
+        if delta.open_table(path) is None:
+            delta.create_table(path, schema)
+        there = delta.open_table(path)  # the newest: another run may have made the table first, and gone on
+        assert there is not None
         if new := delta.check_columns(path, there, schema, may_add=self.evolve):
             from deltalake import Schema
 

@@ -146,15 +146,17 @@ class PostgresWarehouse(Warehouse):
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         keys = changed_keys(table, key, rows)
-        before = self.mirrored(table)
-        if version <= before:
+        if version <= self.mirrored(table):
             return False
         self.prepare(table, rows.schema)
         with self._server.transaction() as session:
+            before = session.find(mirror_mark(table))
             session.lock(f"mirror\0{table}")
             now = session.find(mirror_mark(table))
-            if now not in (None, before):
+            if now != before:
                 raise stale_mirror(self._shown(table), version, now)
+            if now is not None and version <= now:
+                return False  # another run has mirrored it since the look above
             session.exchange(table, keys, rows)
             if now is None:  # from now on few keys change at a time, and are looked up
                 session.run("CREATE INDEX ON {table} ({key})", table, key=key)

@@ -1,7 +1,5 @@
 """Arrow's types as PostgreSQL has them, and rows as COPY takes them."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Iterator

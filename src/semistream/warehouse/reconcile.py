@@ -7,8 +7,6 @@ before the newest, the newest too when the checkpoint says that Spark has commit
 a table of its warehouse instead; `semistream.pipeline.running` sends them through the steps as one more batch.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

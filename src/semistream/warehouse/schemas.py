@@ -1,7 +1,5 @@
 """Whether the columns of a batch are those of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pyarrow as pa

@@ -8,8 +8,6 @@ Departures: those of docs/joins.md. Theorem 3.2's condition concerns the stream 
 of pages that ends between two keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

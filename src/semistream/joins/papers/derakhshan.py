@@ -8,8 +8,6 @@ Departures: one thread, since two would only wait for each other here. A block w
 halved until they do; a single tuple with more matches than that streams them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

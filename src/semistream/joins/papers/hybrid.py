@@ -10,8 +10,6 @@ Departures: after a read, as many tuples are loaded as slots came free (the prin
 short); a key without a match leaves with all its tuples; the queue has one node a key, not one a tuple.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

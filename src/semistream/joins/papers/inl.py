@@ -6,8 +6,6 @@ output of one piece of the stream.
 Departures: the index is sparse and in memory, so a lookup is one read; the papers' B+-tree would add its inner nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Which group enters and which leaves is up to the join: hits and times lie in arr
 needs them (projected), so that more of them fit; a row that is longer than a cell is not cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

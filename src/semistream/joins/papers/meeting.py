@@ -5,8 +5,6 @@ are at hand. `OrderedMeeting` does it for a scan: the first match that comes by 
 until the tuple leaves; for more matches, or a longer one, the tuple asks the store then, so that memory has a bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ Departures: short and empty packets when the stream has less (the printed loop w
 read when nobody waits; chunks end between keys.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass

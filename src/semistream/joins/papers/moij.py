@@ -12,8 +12,6 @@ as printed, double its price when v_R is a little more than v_S. H_R may take at
 took stays with the process.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ Invariants: HYBRIDJOIN's; no waiting key is pinned.
 Departures: as X-HYBRIDJOIN, it helps when keys are ranks. The cache is filled when the first batch comes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -9,8 +9,6 @@ Departures: the threshold is four times the mean share of a partition. Waiting i
 known flaw: a tuple whose partition nobody else asks for waits until the stream pauses or ends (``waits.longest``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ A partition is a run of pages. It never ends within a group of equal keys, nor d
 (its base, an update) into the next. Rows that a newer level replaces are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -8,8 +8,6 @@ holds keys of one node only, without a copy of R for each; where keys are ranks 
 stream. The printed model doubles cost and numerator and predicts no gain; rates are added up instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

@@ -7,8 +7,6 @@ Cost and invariants are MESHJOIN's, with l·N_R/b cells in the queue; ``segments
 Departures: segments that end within a level of the store, or groups larger than the buffer, are read one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ Departures: chunks hold whole groups, so a key can be cached when its chunk goes
 their round. A key leaves the cache when it has had fewer hits in a round of R than it would need to enter.
 """
 
-from __future__ import annotations
-
 from semistream.joins.costs import settled
 from semistream.joins.groups import Groups
 from semistream.joins.papers.mesh import MeshJoin

@@ -9,8 +9,6 @@ Departures: the threshold rises when more than a tenth of H_R was replaced withi
 not full after that many; the least frequent is found in a random sample; a key's whole group is cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

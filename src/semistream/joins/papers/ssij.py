@@ -7,8 +7,6 @@ Invariants: after a join phase nobody waits; nobody waits for a block that is in
 Departures: neighbouring blocks are not joined into one read; the pending phase is the piece in which tuples come.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

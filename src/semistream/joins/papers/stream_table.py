@@ -4,8 +4,6 @@ Columns of fixed width lie in arrays by slot. Text and nested columns stay Arrow
 half of their rows have left; so they are charged three times, for the block, its garbage and the new one.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

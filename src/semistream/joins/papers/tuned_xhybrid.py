@@ -4,8 +4,6 @@ Budget: as X-HYBRIDJOIN, with shares for the swappable and the pinned part, whic
 Cost, invariants and departures are those of `xhybrid`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from semistream.errors import ArgumentError

@@ -9,8 +9,6 @@ Departures: the pinned part is probed before the oldest key is chosen, or the lo
 key: pinning helps when keys are ranks, as in the papers; on shuffled keys it is HYBRIDJOIN with less memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

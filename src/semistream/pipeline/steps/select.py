@@ -1,7 +1,5 @@
 """``select``: the table's columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from semistream.errors import ArgumentError

@@ -4,8 +4,6 @@ The levels of a version are its base and, newest last, the updates since. A leve
 together, or one delta. A delta lists the codes it changed; for these the newest one that lists them holds all there is.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

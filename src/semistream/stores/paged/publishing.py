@@ -12,8 +12,6 @@ next one. Several at once do no harm, since each removes only what the newest ve
 died left behind goes too.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

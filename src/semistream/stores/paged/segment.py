@@ -6,8 +6,6 @@ their stride, so they can be read with O_DIRECT. Sections, each with a checksum:
 among them that its own version changed, when it also holds earlier deltas) and ``bloom`` (filter of the keys).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct
