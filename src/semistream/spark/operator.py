@@ -37,8 +37,8 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
-LEAST_BLOCK_ROWS = 10_000  # are answered together, whatever room there is
-_LENT = 0.75  # of a window, to the answers of blocks where these become larger by it: most rows of a block are hits
+LEAST_BLOCK_ROWS = 256  # are answered together, whatever room there is
+_LENT = 0.75  # of a window, to the answers of blocks: most rows of a block are hits, which do not wait
 WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
 _COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
 _ROOM = 16  # answers to blocks get one part in so many of a task's memory, at least
@@ -193,7 +193,7 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         own = operator.memory_bytes // operator.tasks
         if operator.algorithm == "sweep":
             cache, division = _open_cache(operator, store, plan, here)
-            division, room = (division, 0) if how is None else lend(division, operator, store, plan)
+            division, room = (division, 0) if how is None else lend(division)
             budget = Budget(own - room - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
@@ -213,14 +213,9 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         _keep_loaded()
 
 
-def lend(division: Division, operator: Operator, store: Store, plan: LookupPlan) -> tuple[Division, int]:
-    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window.
-
-    Much is lent only where blocks become larger by it.
-    """
-    room, most = min(least_room(operator), division.window // 2), int(division.window * _LENT)
-    if room < most and most >= LEAST_BLOCK_ROWS * answered_bytes(row_bytes(store, plan)):
-        room = most
+def lend(division: Division) -> tuple[Division, int]:
+    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window."""
+    room = int(division.window * _LENT)
     return replace(division, window=division.window - room), room
 
 
