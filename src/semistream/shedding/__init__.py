@@ -5,6 +5,6 @@ The others are on disk until `semistream reconcile`. A new strategy is one file 
 """
 
 from semistream.shedding.settings import STRATEGIES, Shed
-from semistream.shedding.strategy import Kept, OnlineStrategy, Strategy
+from semistream.shedding.strategy import Kept, Strategy
 
-__all__ = ["STRATEGIES", "Kept", "OnlineStrategy", "Shed", "Strategy"]
+__all__ = ["STRATEGIES", "Kept", "Shed", "Strategy"]

@@ -8,10 +8,10 @@ more than w rows are kept. Rows without a match come last: they add nothing to a
 
 import numpy as np
 
-from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy
+from semistream.shedding.strategy import Kept, Numbers, Strategy
 
 
-class ClusterSample(OnlineStrategy):
+class ClusterSample(Strategy):
     """A sample with probabilities in proportion to f_R.
 
     >>> kept = ClusterSample().keep(4, 2, np.array([9.0, 1.0, 1.0, 1.0]), np.random.default_rng(1))

@@ -6,10 +6,10 @@ The first rows cost nothing to choose: they are a slice.
 
 import numpy as np
 
-from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy
+from semistream.shedding.strategy import Kept, Numbers, Strategy
 
 
-class KeepW(OnlineStrategy):
+class KeepW(Strategy):
     """The first w rows of an interval.
 
     >>> KeepW().keep(5, 2, None, np.random.default_rng(1)).rows.tolist()

@@ -7,10 +7,10 @@ sample is uniform only while all have the same length, so each row carries the w
 
 import numpy as np
 
-from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy
+from semistream.shedding.strategy import Kept, Numbers, Strategy
 
 
-class SampleW(OnlineStrategy):
+class SampleW(Strategy):
     """A uniform sample of w rows, each of weight n/w.
 
     >>> SampleW().keep(6, 2, None, np.random.default_rng(1)).weights.tolist()

@@ -12,13 +12,11 @@ import pyarrow as pa
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
 from semistream.shedding.cluster_sample import ClusterSample
 from semistream.shedding.keep_w import KeepW
-from semistream.shedding.optimal_offline import OptimalOffline
 from semistream.shedding.sample_w import SampleW
-from semistream.shedding.strategy import OnlineStrategy, Strategy
+from semistream.shedding.strategy import Strategy
 from semistream.shedding.topw import TopW
 
-_ALL: tuple[type[Strategy], ...] = (KeepW, SampleW, TopW, ClusterSample, OptimalOffline)
-STRATEGIES = {strategy.name: strategy for strategy in _ALL}
+STRATEGIES: dict[str, type[Strategy]] = {kind.name: kind for kind in (KeepW, SampleW, TopW, ClusterSample)}
 _SOMEWHERE = (
     "rows that are shed must wait somewhere; give to= a directory, and load them from there with `semistream reconcile`"
 )
@@ -47,12 +45,6 @@ class Shed:
 
     def __post_init__(self) -> None:
         choose("strategy", self.strategy, tuple(STRATEGIES))
-        if not issubclass(STRATEGIES[self.strategy], OnlineStrategy):
-            usable = ", ".join(repr(name) for name, kind in STRATEGIES.items() if issubclass(kind, OnlineStrategy))
-            raise ArgumentError(
-                f"strategy={self.strategy!r} must know the whole stream, so it is only a bound for others; "
-                f"choose one of {usable}"
-            )
         rate = self.max_rows_per_second
         if rate is not None and not (isinstance(rate, int | float) and rate is not True and 0 < rate < math.inf):
             raise ArgumentError(f"max_rows_per_second={rate!r} must be a number above 0, for example 50_000")
@@ -68,10 +60,8 @@ class Shed:
             raise ArgumentError(f"weight_column={self.weight_column!r} must be the name of a new column")
 
     @property
-    def kind(self) -> type[OnlineStrategy]:
-        found = STRATEGIES[self.strategy]
-        assert issubclass(found, OnlineStrategy)
-        return found
+    def kind(self) -> type[Strategy]:
+        return STRATEGIES[self.strategy]
 
     @property
     def directory(self) -> Path:

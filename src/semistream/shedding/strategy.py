@@ -27,16 +27,12 @@ class Kept:
 
 
 class Strategy(ABC):
-    """Chooses rows of a stream; a class is its own description."""
+    """Chooses rows of a running stream, one interval after the other; a class is its own description."""
 
     name: ClassVar[str]
     idea: ClassVar[str]
     needs_counts: ClassVar[bool] = False  # f_R: how many rows of the master each stream row meets
     samples: ClassVar[bool] = False  # the rows kept are a sample, with weights that scale sums
-
-
-class OnlineStrategy(Strategy):
-    """A strategy that a running stream can use: it needs to see one interval only."""
 
     def keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
         """Which ``most`` of the interval's ``rows`` rows are kept; ``counts`` is f_R, for strategies that need it."""

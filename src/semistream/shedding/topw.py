@@ -6,10 +6,10 @@ it: every row above the w-th largest f_R, and of those equal to it the earliest.
 
 import numpy as np
 
-from semistream.shedding.strategy import Kept, Numbers, OnlineStrategy
+from semistream.shedding.strategy import Kept, Numbers, Strategy
 
 
-class TopW(OnlineStrategy):
+class TopW(Strategy):
     """The w rows with the largest f_R.
 
     >>> TopW().keep(5, 2, np.array([1.0, 7.0, 1.0, 2.0, 2.0]), np.random.default_rng(1)).rows.tolist()

@@ -16,7 +16,7 @@ from semistream.keys import Mask
 from semistream.shedding.intervals import cut_blocks
 from semistream.shedding.strategy import Positions
 from semistream.spark.frames import fitted, spark_arrow
-from semistream.spark.operator import LEAST_BLOCK_ROWS, Task, answered_bytes, row_bytes
+from semistream.spark.operator import LEAST_BLOCK_ROWS, WORK_BYTES, Task, answered_bytes, least_room, row_bytes
 
 Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of a block, in so many bytes
 _MOST_BLOCK_ROWS = 1 << 20
@@ -37,13 +37,14 @@ class BlockSize:
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self.tasks, self.many = tasks, many
         self._room = sum(task.room for task in tasks)
-        self._most_bytes = sum(task.operator.memory_bytes // task.operator.tasks // 4 for task in tasks)
+        self._most_bytes = sum(max(task.room, least_room(task.operator)) for task in tasks) // 2
         self._row = sum(row_bytes(task.join.store, task.join.plan) for task in tasks)
         self._asked = 8.0
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
-        rows = int(self._room / answered_bytes(self._row, self._asked))
+        room = self._room / 2 if self.many else self._room  # most blocks should not have to be halved
+        rows = int(room / answered_bytes(self._row, self._asked))
         return max(1 if self.many else LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:
@@ -128,6 +129,7 @@ def find_matches(
         for part, column in zip(parts, batch.columns[len(plan.stream) - 1 :], strict=True):
             part.append(column)
             held += column.nbytes
+        task.held_bytes = max(task.held_bytes, held)
         if most_bytes is not None and held > most_bytes:
             batches.close()
             raise TooManyAnswersError
@@ -149,4 +151,5 @@ def find_matches(
         column = fitted(pa.concat_arrays([pa.array([], kind), *part]), spark_arrow(kind)).take(places)
         value = (task.operator.spec.defaults or {}).get(new_name)
         columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
+    task.held_bytes = max(task.held_bytes, held + rows * WORK_BYTES + sum(column.nbytes for column in columns))
     return columns, missing, owner

@@ -145,7 +145,7 @@ def _parts(p: Prepared) -> dict[str, int]:
     parts = Division.of(p.store.facts, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
     answers = 0
     if p.transport == "keys":
-        parts, answers = lend(parts, p.operator.memory_bytes // tasks, p.store, p.plan)
+        parts, answers = lend(parts)
     return {
         "index": parts.index,
         "read buffer": (parts.buffer + parts.plan) * tasks,

@@ -37,11 +37,11 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
-LEAST_BLOCK_ROWS = 10_000  # are answered together, whatever room there is
-_LENT = 0.75  # of a window, to the answers of blocks where these become larger by it: most rows of a block are hits
-_WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
+LEAST_BLOCK_ROWS = 256  # are answered together, whatever room there is
+_LENT = 0.75  # of a window, to the answers of blocks: most rows of a block are hits, which do not wait
+WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
 _COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
-_ROOM = 16  # answers to blocks take one part in so many of a task's memory besides
+_ROOM = 16  # answers to blocks get one part in so many of a task's memory, at least
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
 
@@ -115,6 +115,7 @@ class Task:
     area: Area
     cache: SharedCache | None = None
     room: int = 0  # bytes for answers that are held until they are in order
+    held_bytes: int = 0  # that they took at most
 
     def finish(self) -> Stats:
         """Check the accounting and what the user demanded; returns the task's counters."""
@@ -140,7 +141,7 @@ class Task:
             stats.rows_out = stats.unmatched + (stats.rows_out if spec.how == "left" else 0)
         if not isinstance(self.join, WholeJoin):  # whose table is shared by all tasks
             stats.peak_bytes *= operator.tasks
-        stats.peak_bytes += operator.shed_bytes
+        stats.peak_bytes += operator.shed_bytes + self.held_bytes * operator.tasks
         if self.cache is not None:
             stats.cached_rows, stats.cached_bytes = self.cache.rows, self.cache.used_bytes
             stats.peak_bytes += self.cache.used_bytes
@@ -190,37 +191,37 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
     ):
         cache: SharedCache | None = None
         own = operator.memory_bytes // operator.tasks
-        room = own // _ROOM
         if operator.algorithm == "sweep":
             cache, division = _open_cache(operator, store, plan, here)
-            if how is not None:
-                division, lent = lend(division, own, store, plan)
-                room, own = room + lent, own - lent
-            budget = Budget(own - division.cache // operator.tasks)
+            division, room = (division, 0) if how is None else lend(division)
+            budget = Budget(own - room - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
-            join = WholeJoin(store, plan, Budget(operator.memory_bytes), hold=hold)
+            free = operator.memory_bytes - WholeJoin.least_bytes(store.facts, plan)
+            room = 0 if how is None else max(0, min(least_room(operator), free // operator.tasks))
+            join = WholeJoin(store, plan, Budget(operator.memory_bytes - room * operator.tasks), hold=hold)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
-            join = kind(store, plan, Budget(max(1, own)))
+            room = 0 if how is None else max(0, min(least_room(operator), own - kind.least_bytes(store.facts, plan)))
+            join = kind(store, plan, Budget(max(1, own - room)))
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
 
 
-def lend(division: Division, own: int, store: Store, plan: LookupPlan) -> tuple[Division, int]:
-    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window.
+def lend(division: Division) -> tuple[Division, int]:
+    """The division of a join that is asked in blocks, and the bytes that answers to them get of its window."""
+    room = int(division.window * _LENT)
+    return replace(division, window=division.window - room), room
 
-    ``own`` is the task's memory. Nothing is lent where blocks would become no larger by it.
-    """
-    lent = int(division.window * _LENT)
-    if own // _ROOM + lent < LEAST_BLOCK_ROWS * answered_bytes(row_bytes(store, plan)):
-        lent = 0
-    return replace(division, window=division.window - lent), lent
+
+def least_room(operator: Operator) -> int:
+    """Bytes that answers to blocks should get of a task's memory, at least."""
+    return operator.memory_bytes // operator.tasks // _ROOM
 
 
 def row_bytes(store: Store, plan: LookupPlan) -> float:
@@ -231,7 +232,7 @@ def row_bytes(store: Store, plan: LookupPlan) -> float:
 
 def answered_bytes(answer: float, key: float = 8.0) -> float:
     """What a row of a block takes until it is answered, with an answer and a key of so many bytes."""
-    return _WORK_BYTES + key + _COPIES * answer
+    return WORK_BYTES + key + _COPIES * answer
 
 
 def _keep_loaded() -> None:

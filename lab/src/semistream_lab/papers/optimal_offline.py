@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semistream.errors import ArgumentError
-from semistream.shedding.strategy import Numbers, Positions, Strategy
+from semistream.shedding.strategy import Numbers, Positions
 
 _Table = npt.NDArray[np.float64]
 
@@ -34,36 +34,29 @@ class Optimum:
     rows: Positions
 
 
-class OptimalOffline(Strategy):
-    """The best there is, for a stream that is known to its end.
+def optimal_offline(counts: npt.ArrayLike, loop_rows: int, most: int) -> Optimum:
+    """The best there is for f_R of every row of a stream; ``loop_rows`` is c_loop, ``most`` is w.
 
-    >>> best = OptimalOffline().plan([1, 1, 1, 1, 3, 3, 3, 3], loop_rows=4, most=2)
+    >>> best = optimal_offline([1, 1, 1, 1, 3, 3, 3, 3], loop_rows=4, most=2)
     >>> best.loss, best.rows.tolist()
     (2.0, [0, 1, 4, 5, 6, 7])
     """
-
-    name = "optimal_offline"
-    idea = "the least loss there is, for a stream known to its end: a bound for the others"
-    needs_counts = True
-
-    def plan(self, counts: npt.ArrayLike, loop_rows: int, most: int) -> Optimum:
-        """Loss and kept rows for f_R of every row; ``loop_rows`` is c_loop, ``most`` is w."""
-        given = np.asarray(counts, np.float64)
-        if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any():
-            raise ArgumentError("counts must be one number for each row of the stream, 0 or more")
-        for name, value in (("loop_rows", loop_rows), ("most", most)):
-            if type(value) is not int or value < 1:
-                raise ArgumentError(f"{name}={value!r} must be a whole number of rows, at least 1")
-        size = len(given)
-        step = max(1, math.isqrt(size))
-        last = np.zeros((loop_rows + 1, most + 1))
-        saved = {size: last}
-        for row in range(size - 1, -1, -1):
-            last = _before(last, given[row])
-            if row % step == 0:
-                saved[row] = last
-        kept = _follow(given, saved, step)
-        return Optimum(float(last[0, 0]), kept)
+    given = np.asarray(counts, np.float64)
+    if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any():
+        raise ArgumentError("counts must be one number for each row of the stream, 0 or more")
+    for name, value in (("loop_rows", loop_rows), ("most", most)):
+        if type(value) is not int or value < 1:
+            raise ArgumentError(f"{name}={value!r} must be a whole number of rows, at least 1")
+    size = len(given)
+    step = max(1, math.isqrt(size))
+    last = np.zeros((loop_rows + 1, most + 1))
+    saved = {size: last}
+    for row in range(size - 1, -1, -1):
+        last = _before(last, given[row])
+        if row % step == 0:
+            saved[row] = last
+    kept = _follow(given, saved, step)
+    return Optimum(float(last[0, 0]), kept)
 
 
 def _before(after: _Table, lost: float) -> _Table:
