@@ -6,8 +6,6 @@
 4
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields, replace
 
 from semistream.errors import AccountingError
@@ -57,7 +55,7 @@ class Stats:
         joined = self.rows_in - self.shed
         return self.matched / joined if joined else 1.0
 
-    def move_to(self, other: Stats) -> None:
+    def move_to(self, other: "Stats") -> None:
         """Add these counts to another's, and begin again at zero; states stay where they are."""
         for name in _FLOWS:
             if count := getattr(self, name):
@@ -81,18 +79,18 @@ class Stats:
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
-    def copy(self) -> Stats:
+    def copy(self) -> "Stats":
         return replace(self)
 
-    def put_back(self, before: Stats) -> None:
+    def put_back(self, before: "Stats") -> None:
         """As they were when ``before`` was copied: what came since is done again."""
         vars(self).update(vars(before))
 
-    def since(self, before: Stats) -> Stats:
+    def since(self, before: "Stats") -> "Stats":
         """What was added after ``before`` was copied; states stay as they are."""
         return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _FLOWS})
 
-    def __add__(self, other: Stats) -> Stats:
+    def __add__(self, other: "Stats") -> "Stats":
         flows = {name: getattr(self, name) + getattr(other, name) for name in _FLOWS}
         return Stats(**flows, **{name: max(getattr(self, name), getattr(other, name)) for name in _LEVELS})
 

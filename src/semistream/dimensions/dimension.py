@@ -18,8 +18,6 @@ whole and by one writer only, so no number is given twice and a replay finds the
 (1, [1])
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -62,7 +60,7 @@ class Dimension:
         unknown_key: int = -1,
         unknown_member: Mapping[str, Any] | None = None,
         time: pa.DataType | None = None,
-    ) -> Dimension:
+    ) -> "Dimension":
         """An empty dimension.
 
         ``key`` are the business key's columns, ``source`` the name of one more in front of them that says which system
@@ -90,7 +88,7 @@ class Dimension:
         return cls(MasterStore.build(schema.empty_table(), path, key=keys.names, properties=properties))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Dimension:
+    def open(cls, path: str | os.PathLike[str]) -> "Dimension":
         """A dimension that is there; all about it is in its store."""
         return cls(MasterStore.open(path))
 

@@ -1,7 +1,5 @@
 """What a dimension is, as its store's manifest keeps it, and what a change of its members amounts to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -42,7 +40,7 @@ class Shape:
         return pa.schema(fields)
 
     @staticmethod
-    def load(text: str) -> Shape:
+    def load(text: str) -> "Shape":
         found = json.loads(text)
         return Shape(tuple(found.pop("key")), tuple(found.pop("attributes")), **found)
 

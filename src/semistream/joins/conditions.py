@@ -9,8 +9,6 @@
 A condition compares one column of the stream with one or two of the master. NULL and NaN satisfy none.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -178,7 +176,7 @@ class _Known(NamedTuple):
     places: Indices
 
     @staticmethod
-    def of(column: pa.Array, other: pa.DataType) -> _Known:
+    def of(column: pa.Array, other: pa.DataType) -> "_Known":
         """As they compare with a column of the other type."""
         kind = _common(column.type, other)
         if pa.types.is_temporal(column.type):
@@ -187,7 +185,7 @@ class _Known(NamedTuple):
         places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False) & ~np.isnan(values))
         return _Known(values[places], places)
 
-    def ordered(self) -> _Known:
+    def ordered(self) -> "_Known":
         order = np.argsort(self.values, kind="stable")
         return _Known(self.values[order], self.places[order])
 

@@ -8,8 +8,6 @@ in classes of about equal popularity, the most popular first: a hundred million 
 0.68
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +45,7 @@ class Popularity:
         """Share of the stream that falls on its ``first`` most popular keys."""
         return float(min(1.0, (self._among(first) * self.share).sum()))
 
-    def without(self, first: float) -> Popularity:
+    def without(self, first: float) -> "Popularity":
         rest = object.__new__(Popularity)
         left = self.count - self._among(first)
         kept = np.flatnonzero(left > 0) if (left > 0).any() else np.array([len(left) - 1])
@@ -124,7 +122,7 @@ class Master:
     profile: Profile
 
     @staticmethod
-    def of(facts: StoreFacts, buffer: int, part: float = 1.0, profile: Profile | None = None) -> Master:
+    def of(facts: StoreFacts, buffer: int, part: float = 1.0, profile: Profile | None = None) -> "Master":
         """R as a store holds it, or a part of it, read ``buffer`` bytes at a time."""
         keys = max(1, int(facts.keys * part))
         pages = max(1, int(facts.pages * part))
@@ -180,7 +178,7 @@ class Swept:
     gaps: float  # pages that nobody asked for
 
     @staticmethod
-    def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> Swept:
+    def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> "Swept":
         """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
         density = -math.expm1(-keys / pages)
         gap_pages = min(gap_pages, request_pages - 1)  # a request has a longest length

@@ -1,7 +1,5 @@
 """Stream rows grouped by code against the master rows that were read: the pairing that every disk phase ends in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -74,12 +72,12 @@ class Groups:
     packed: Sequence[PackedRows] = ()  # what the addresses point into, where it must be kept
 
     @staticmethod
-    def of(codes: Codes, rows: Addresses, packed: Sequence[PackedRows] = ()) -> Groups:
+    def of(codes: Codes, rows: Addresses, packed: Sequence[PackedRows] = ()) -> "Groups":
         """Rows in order of their codes."""
         return Groups(*groups_of(codes), rows, packed)
 
     @staticmethod
-    def of_pieces(pieces: Sequence[tuple[Codes, PackedRows]]) -> Groups:
+    def of_pieces(pieces: Sequence[tuple[Codes, PackedRows]]) -> "Groups":
         """Pieces of rows that were copied, in any order of their codes."""
         if not pieces:
             return Groups.of(np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -88,7 +86,7 @@ class Groups:
         rows = np.concatenate([packed.addresses for _, packed in pieces])
         return Groups.of(codes[order], rows[order], [packed for _, packed in pieces])
 
-    def __getitem__(self, some: Indices | Mask) -> Groups:
+    def __getitem__(self, some: Indices | Mask) -> "Groups":
         return Groups(self.codes[some], self.first[some], self.last[some], self.rows, self.packed)
 
     @property

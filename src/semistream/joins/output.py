@@ -5,8 +5,6 @@ matches. The real keys must be equal where the codes are hashes, the master's ro
 row's moment (`semistream.as_of`), and ``multiple`` says what becomes of a stream row with more than one match.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -41,7 +39,7 @@ class Output:
         self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
         self.unmatched_sample: list[object] = []
 
-    def of_layout(self, layout: RowLayout) -> Output:
+    def of_layout(self, layout: RowLayout) -> "Output":
         """The same for rows of another layout; both share one sample of unmatched keys."""
         other = Output(self.plan, layout, self.stats, self.most_rows)
         other.unmatched_sample = self.unmatched_sample

@@ -4,8 +4,6 @@ Tables get to know of the files by the batch's decision. A task that is tried ag
 of other names: only the lines of the attempt that Spark commits come back, and the next run removes what nothing names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
@@ -73,7 +71,7 @@ class Staged:
     samples: dict[str, list[str]]
 
     @staticmethod
-    def of(lines: Iterable[Any], statuses: dict[str, str]) -> Staged:
+    def of(lines: Iterable[Any], statuses: dict[str, str]) -> "Staged":
         """From the lines that the job returned; ``statuses`` are the stage's."""
         staged = Staged({}, Counter(), {}, {})
         abouts = [json.loads(line["about"]) for line in lines]

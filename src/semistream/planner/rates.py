@@ -4,8 +4,6 @@ The terms are fitted, for every join, to short runs of the join itself (`semistr
 they hold its real overhead.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -67,7 +65,7 @@ class Costs:
         draft.replace(path)
 
     @staticmethod
-    def load(path: Path) -> Costs:
+    def load(path: Path) -> "Costs":
         """Read a file that was measured on this machine; any other is refused."""
         costs, here = _read(path.read_text(encoding="utf-8"), str(path)), fingerprint()
         if costs.machine.get("id") != here["id"]:

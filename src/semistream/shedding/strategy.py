@@ -1,7 +1,5 @@
 """What a shedding strategy offers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,7 +19,7 @@ class Kept:
     weights: Numbers
 
     @staticmethod
-    def plainly(rows: Positions) -> Kept:
+    def plainly(rows: Positions) -> "Kept":
         """Rows that stand for themselves."""
         return Kept(rows, np.ones(len(rows)))
 

@@ -10,8 +10,6 @@ joins that read R in parts. Rows are never copied: a reader's buffer only says h
 {'id': [1, 3], 'price': [1.5, 9.5]}
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +45,7 @@ class MemoryStore(PageStore):
     @staticmethod
     def build(
         source: Any, *, key: str | Sequence[str], hash_bits: int = 64, page_bytes: int = DEFAULT_PAGE_BYTES
-    ) -> MemoryStore:
+    ) -> "MemoryStore":
         """A store from whatever `MasterStore.build` takes, except Spark data; without rows with a NULL in their key."""
         names = [key] if isinstance(key, str) else list(key)
         opened = open_source(source, None)
@@ -81,7 +79,7 @@ class MemoryStore(PageStore):
 
     def reader(
         self, buffer_bytes: int = DEFAULT_BUFFER, reads_in_flight: int = 8, *, double: bool = True
-    ) -> MemoryReader:
+    ) -> "MemoryReader":
         del reads_in_flight, double
         return MemoryReader(self, buffer_bytes)
 

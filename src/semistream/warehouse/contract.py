@@ -10,8 +10,6 @@ into a redo log first: after a crash it is committed again, and a commit that is
 True
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import uuid
@@ -105,7 +103,7 @@ class BatchWrites:
         return {**vars(self), "writes": writes}
 
     @staticmethod
-    def from_json(body: dict[str, Any]) -> BatchWrites:
+    def from_json(body: dict[str, Any]) -> "BatchWrites":
         writes = []
         for write in body["writes"]:
             files = tuple(StagedFile(**file) for file in write["files"])

@@ -1,7 +1,5 @@
 """Transactions on a schema of PostgreSQL, errors without the password. Imported late, since psycopg may be missing."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +70,7 @@ class Server:
         return f"database {self._options.get('dbname', '(default)')!r} on {host}{port}{user}"
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> "Iterator[Session]":
         """All or nothing: committed when the block ends, rolled back when it raises."""
         connection = self._connect()
         try:

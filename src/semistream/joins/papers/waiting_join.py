@@ -4,8 +4,6 @@ A subclass says when R is read and which tuples leave then (`_loop`). The budget
 piece of output and what the subclass reserves; all the rest are slots of the table.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -84,7 +82,7 @@ class Incoming:
     answering hits would cost more than all the rest.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], join: WaitingJoin) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], join: "WaitingJoin") -> None:
         self._join, self._plan, self._output = join, join.plan, join.output
         most, stream = join.output.most_rows, join.plan.stream
         self._pieces = (

@@ -7,8 +7,6 @@ count, even when a slow writer links it later (see `publishing`). This needs no 
 listing, which object stores have as well.
 """
 
-from __future__ import annotations
-
 import base64
 import bisect
 import json
@@ -71,7 +69,7 @@ class StoreVersion:
     number: int
     digest: int  # of the manifest
 
-    def check(self, found: Manifest, path: Path) -> None:
+    def check(self, found: "Manifest", path: Path) -> None:
         """Refuse a manifest that describes other content."""
         if found.identity == self:
             return
@@ -133,11 +131,11 @@ class Manifest:
         return body
 
     @staticmethod
-    def first(**content: Any) -> Manifest:
+    def first(**content: Any) -> "Manifest":
         """The first version of a store."""
         return Manifest(1, None, "build", time.time(), store_id=uuid.uuid4().hex, **content)
 
-    def next(self, change: str, **changes: Any) -> Manifest:
+    def next(self, change: str, **changes: Any) -> "Manifest":
         digest = f"{self.identity.digest:08x}"
         return replace(
             self,
@@ -150,7 +148,7 @@ class Manifest:
             **changes,
         )
 
-    def descends_from(self, other: Manifest) -> bool | None:
+    def descends_from(self, other: "Manifest") -> bool | None:
         """Is that version this one or one before it? None when it is too far back to know."""
         back = self.version - other.version
         if back <= 0:
@@ -167,7 +165,7 @@ class Manifest:
         return Listing.of(root).versions
 
     @staticmethod
-    def load(root: Path, version: int | None = None) -> Manifest:
+    def load(root: Path, version: int | None = None) -> "Manifest":
         while True:
             known = Manifest.versions(root)
             if not known:
@@ -187,7 +185,7 @@ class Manifest:
                     raise CorruptStoreError(f"{manifest_path(root, wanted)} cannot be read: {error}") from error
 
     @staticmethod
-    def read(root: Path, version: int) -> Manifest:
+    def read(root: Path, version: int) -> "Manifest":
         """Read the manifest of a version; a FileNotFoundError when it is gone."""
         path = manifest_path(root, version)
         try:
@@ -237,7 +235,7 @@ class Listing:
         return self.floors[-1] if self.floors else 0
 
     @staticmethod
-    def of(root: Path) -> Listing:
+    def of(root: Path) -> "Listing":
         """Look, once; again when the versions seem to be gone that a floor speaks of."""
         for _ in range(_LOOKS):
             try:

@@ -4,8 +4,6 @@ Rows are sorted in runs and, when they do not all fit, spilled; the runs are mer
 smallest last code of the loaded blocks is ready to leave, and is sorted by numpy.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -38,12 +36,12 @@ class Block:
         return 24 * len(self.codes) + sum(buffer.nbytes for buffer in self.buffers)
 
     @staticmethod
-    def of(codes: Codes, packed: PackedRows) -> Block:
+    def of(codes: Codes, packed: PackedRows) -> "Block":
         """A block of freshly packed rows."""
         return Block(codes, packed.addresses, np.diff(packed.offsets), [packed.buffer])
 
     @staticmethod
-    def joined(blocks: list[Block]) -> Block:
+    def joined(blocks: "list[Block]") -> "Block":
         """Several blocks as one, in their order."""
         return Block(
             np.concatenate([block.codes for block in blocks]),
@@ -53,16 +51,16 @@ class Block:
         )
 
     @staticmethod
-    def sorted_from(blocks: list[Block]) -> Block:
+    def sorted_from(blocks: "list[Block]") -> "Block":
         """Several blocks as one, in code order; equal codes keep the order of the blocks."""
         together = Block.joined(blocks)
         return together.part(np.argsort(together.codes, kind="stable"))
 
-    def part(self, some: slice | Indices) -> Block:
+    def part(self, some: slice | Indices) -> "Block":
         """Some of the rows, in the order in which they are named."""
         return Block(self.codes[some], self.rows[some], self.lengths[some], self.buffers)
 
-    def copy(self) -> Block:
+    def copy(self) -> "Block":
         """The same rows in a buffer of their own, one after the other."""
         from semistream.kernels.rows import gather_rows
 

@@ -13,8 +13,6 @@ number of updates, a code is looked up in exactly one level, the newest that lis
 (2, 4, {'id': [7], 'price': [2.0]})
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -98,7 +96,7 @@ class MasterStore:
         return _reopen, (self.path, self.manifest.identity, self.direct, self.group)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> MasterStore:
+    def open(cls, path: str | os.PathLike[str], version: int | None = None, *, direct: bool = False) -> "MasterStore":
         """Open a version of a store, by default the newest. ``direct=True`` reads past the page cache (O_DIRECT)."""
         root = local_path("path", path)
         while True:
@@ -112,7 +110,7 @@ class MasterStore:
 
     @staticmethod
     @asks(Build)
-    def build(source: Any, asked: Build) -> MasterStore:
+    def build(source: Any, asked: Build) -> "MasterStore":
         """Build a store from Parquet, CSV or Arrow files, Arrow, pandas, Polars or Spark data, in any order.
 
         ``memory`` bounds the sort; rows beyond it are spilled next to the store. ``replace=True`` publishes the result
@@ -134,13 +132,13 @@ class MasterStore:
                 found.append(about | {"bytes": size})
         return found
 
-    def latest(self) -> MasterStore:
+    def latest(self) -> "MasterStore":
         """This store at its newest version (the same object when nothing is newer)."""
         if Manifest.load(self.path).identity == self.manifest.identity:
             return self
         return MasterStore.open(self.path, direct=self.direct)
 
-    def covering(self, columns: Iterable[str]) -> MasterStore:
+    def covering(self, columns: Iterable[str]) -> "MasterStore":
         """The narrowest of its column groups with these columns, as a store; this one when there is none."""
         wanted, groups = set(columns) - set(self.key), self.manifest.groups
         names = [name for name, group in groups.items() if wanted <= set(group.columns)]
@@ -199,11 +197,11 @@ class MasterStore:
     project = updating.project
     drop_group = updating.drop_group
 
-    def upsert(self, source: Any) -> MasterStore:
+    def upsert(self, source: Any) -> "MasterStore":
         """Replace all rows of the keys in ``source`` by the rows given; returns the store at its new version."""
         return self.apply(upserts=source)
 
-    def delete(self, keys: Any) -> MasterStore:
+    def delete(self, keys: Any) -> "MasterStore":
         """Remove all rows of these keys; returns the store at its new version."""
         return self.apply(deletes=keys)
 
