@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, SchemaError
+from semistream.keys import Mask
 from semistream.rows import plain_values, raw_values
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
-Mask = npt.NDArray[np.bool_]
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a timestamp, a second
 _DAY_TICKS = 86_400_000  # of date64, a day
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream import kernels
 from semistream.errors import ArgumentError, KeyTypeError, SchemaError
 from semistream.rows import is_binary, is_text, offsets_of, plain_values, raw_values, storage_type
 
@@ -56,11 +57,9 @@ class KeyCodec:
             parts.append(_codes(plain, field.type))
         codes = parts[0]
         if len(parts) > 1:
-            from semistream.kernels.hashing import combine
-
             codes = codes.copy()
             for part in parts[1:]:
-                combine(codes, part)
+                kernels.hashing.combine(codes, part)
         if not self.exact and self.hash_bits < 64:
             codes = codes & np.uint64((1 << self.hash_bits) - 1)
         return codes, valid
@@ -119,7 +118,7 @@ class KeyCodec:
                 unknown = pc.is_null(plain).to_numpy(zero_copy_only=False) if plain.null_count else None
                 made.append(pa.array(_codes(plain, field.type), mask=unknown))
             else:
-                made.append(_stored(plain, field.type))
+                made.append(pc.cast(plain, field.type))
         return made
 
     def check_stream(self, stream: pa.Schema, on: dict[str, str]) -> None:
@@ -169,11 +168,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return _stored(plain_values(column), storage_type("key", column.type))
-
-
-def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type.equals(kind) else pc.cast(column, kind)
+    return pc.cast(plain_values(column), storage_type("key", column.type))
 
 
 def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
@@ -192,14 +187,12 @@ def _codes(column: pa.Array, kind: pa.DataType) -> Codes:
         if pa.types.is_unsigned_integer(column.type):
             return values.astype(np.uint64)
         return values.astype(np.int64).view(np.uint64) ^ _SIGN
-    from semistream.kernels import hashing
-
     codes = np.empty(len(column), np.uint64)
     buffer = column.buffers()[-1]
     data = buffer.address if buffer is not None else 0
     if is_text(column.type) or is_binary(column.type):
-        hashing.hash_strings(data, *offsets_of(column), codes)
+        kernels.hashing.hash_strings(data, *offsets_of(column), codes)
     else:
         width = column.type.bit_width // 8
-        hashing.hash_fixed(data + width * column.offset, width, codes)
+        kernels.hashing.hash_fixed(data + width * column.offset, width, codes)
     return codes

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream import kernels
 from semistream.errors import SchemaError
 
 Addresses = npt.NDArray[np.int64]
@@ -97,14 +98,11 @@ def normalise(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         column = plain_values(batch.column(field.name))
-        if not column.type.equals(field.type):
-            try:
-                column = pc.cast(column, field.type, safe=True)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise SchemaError(
-                    f"column {field.name!r} is {column.type}, the store holds {field.type}: {error}"
-                ) from error
-        columns.append(column)
+        try:
+            columns.append(pc.cast(column, field.type, safe=True))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            kinds = f"column {field.name!r} is {column.type}, the store holds {field.type}"
+            raise SchemaError(f"{kinds}: {error}") from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -139,13 +137,11 @@ class RowLayout:
 
     def pack(self, batch: pa.RecordBatch) -> PackedRows:
         """Rows from Arrow columns (which must be of this layout's schema)."""
-        from semistream.kernels import rows as kernels
-
         count = batch.num_rows
         lengths = np.full(count, self.head, np.int64)
         columns = [pc.cast(c, pa.uint8()) if pa.types.is_boolean(c.type) else c for c in batch.columns]
         for position in np.flatnonzero(self.widths == 0):
-            kernels.add_lengths(*offsets_of(columns[position]), lengths)
+            kernels.rows.add_lengths(*offsets_of(columns[position]), lengths)
         if count and int(lengths.max()) >= _MAX_ROW_BYTES:
             raise SchemaError(f"a row of {int(lengths.max()):,} bytes is too long; a row may take up to 2 GiB")
         offsets = np.append(0, np.cumsum(lengths))
@@ -158,15 +154,13 @@ class RowLayout:
             start = data.address if data is not None else 0
             first, width, slot = column.offset, int(self.widths[c]), int(self.slots[c])
             if width:
-                kernels.put_fixed(start + first * width, bits, first, width, rows, slot, c)
+                kernels.rows.put_fixed(start + first * width, bits, first, width, rows, slot, c)
             else:
-                kernels.put_variable(start, *offsets_of(column), bits, first, rows, ends, self.head, slot, c)
+                kernels.rows.put_variable(start, *offsets_of(column), bits, first, rows, ends, self.head, slot, c)
         return PackedRows(buffer, offsets)
 
     def unpack(self, rows: Addresses, column: int) -> pa.Array:
         """One Arrow column from rows; address 0 gives a null."""
-        from semistream.kernels import rows as kernels
-
         kind = self.schema.field(column).type
         rows = np.ascontiguousarray(rows)
         count = len(rows)
@@ -174,16 +168,16 @@ class RowLayout:
         width, slot = int(self.widths[column]), int(self.slots[column])
         if width:
             out = np.empty(count * width, np.uint8)
-            nulls = kernels.take_fixed(rows, slot, column, width, address_of(out), valid)
+            nulls = kernels.rows.take_fixed(rows, slot, column, width, address_of(out), valid)
             if pa.types.is_boolean(kind):
                 out = np.packbits(out, bitorder="little")
             buffers = [pa.py_buffer(out)]
         else:
             offsets = np.empty(count + 1, np.int64)
             before = int(self.previous[column])
-            nulls = kernels.measure_variable(rows, slot, before, column, offsets, valid)
+            nulls = kernels.rows.measure_variable(rows, slot, before, column, offsets, valid)
             out = np.empty(int(offsets[-1]), np.uint8)
-            kernels.take_variable(rows, before, self.head, offsets, address_of(out))
+            kernels.rows.take_variable(rows, before, self.head, offsets, address_of(out))
             if not _is_large(kind):
                 if len(out) > np.iinfo(np.int32).max:
                     name = self.schema.field(column).name
@@ -208,16 +202,12 @@ class Projection:
         """Bytes that each projected row will take."""
         lengths = np.full(len(rows), self.target.head, np.int64)
         if not self.target.fixed:
-            from semistream.kernels import rows as kernels
-
-            kernels.measure_projection(rows, *self.arguments[:4], lengths)
+            kernels.rows.measure_projection(rows, *self.arguments[:4], lengths)
         return lengths
 
     def copy_to(self, rows: Addresses, targets: Addresses) -> None:
         """Copy each row to its target; one kernel call for all of them."""
-        from semistream.kernels import rows as kernels
-
-        kernels.project(np.ascontiguousarray(rows), *self.arguments, targets)
+        kernels.rows.project(np.ascontiguousarray(rows), *self.arguments, targets)
 
     def apply(self, rows: Addresses) -> PackedRows:
         """Copy the rows one after the other."""

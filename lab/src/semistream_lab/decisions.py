@@ -123,14 +123,14 @@ def probe(rows: int, scratch: Path) -> None:
     """How fast can a batch of keys find its rows in a table of ``rows`` keys, one core?"""
     import pandas as pd
 
-    from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+    from semistream.joins.sweep.cache import TupleCache, key_cell
     from semistream.rows import Projection
 
     load = ZipfWorkload(rows)
     store = MasterStore.build(load.master(), scratch / "probe", key="key")
     projection = Projection(store.layout, _COLUMNS)
-    size = key_cell_bytes(store.facts, projection.target, simple=True)
-    cache = TupleCache.private(int(rows * (size + 10) * 1.1) + 4096, projection.target, size, simple=True)
+    size, simple = key_cell(store.facts, projection.target)
+    cache = TupleCache.private(int(rows * (size + 10) * 1.1) + 4096, projection.target, size, simple=simple)
 
     for codes, addresses in store.reader().rows():
         packed = projection.apply(addresses)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from typer import Exit, Option
 
+from semistream import kernels
 from semistream.budget import format_bytes
 from semistream.commands.command_line import Commands, show_table
 from semistream.errors import counted
@@ -80,18 +81,14 @@ def _machine() -> Iterator[Check]:
 
 def _kernels() -> Check:
     try:
-        from semistream.kernels import hashing
-        from semistream.kernels import jit as _jit
-
-        checksum: Any = hashing.checksum
-        place = checksum.stats.cache_path
+        place = kernels.hashing.checksum.stats.cache_path
     except Exception as error:  # noqa: BLE001 - whatever is wrong, it is to be shown, not raised
         return Check("bad", "kernels", f"cannot be compiled: {error}")
     lasting = "set NUMBA_CACHE_DIR to a directory that can be written and lasts"
     if place is None or not os.access(place, os.W_OK):
         return Check("note", "kernels", f"no place to keep compiled ones: each process compiles anew; {lasting}")
     kept = f"compiled ones are kept in {place}"
-    if _jit.temporary_place is not None:
+    if kernels.jit.temporary_place is not None:
         return Check("note", "kernels", f"neither the package nor the home can be written: {kept} for now; {lasting}")
     return Check("good", "kernels", kept)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.joins.output import Indices, Output
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows
@@ -28,8 +29,6 @@ class Waiting:
         one_code: bool = False,
     ) -> None:
         """``rows`` are some of the stream's, perhaps all of ``one_code``; ``matched`` is shared with the others."""
-        from semistream.kernels.pairs import group_starts
-
         self.stream = stream
         self.matched = np.zeros(len(codes), np.bool_) if matched is None else matched
         if one_code and rows is not None:
@@ -42,7 +41,7 @@ class Waiting:
         starts = np.empty(len(mine) + 1, np.int64)
         ordered = mine[order]
         self.order = order if rows is None else rows[order]
-        count = group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
+        count = kernels.pairs.group_starts(ordered, starts, ordered)  # the distinct ones take the place of all
         self.codes, self.starts = ordered[:count], starts[: count + 1]
 
     def pair(
@@ -105,11 +104,9 @@ class Groups:
 
 def groups_of(values: npt.NDArray[Value]) -> tuple[npt.NDArray[Value], Indices, Indices]:
     """The distinct ones of ascending values, and where each begins and ends."""
-    from semistream.kernels.pairs import group_starts
-
     values = np.require(values, requirements=["C", "W"])  # as the kernel takes them
     starts, distinct = np.empty(len(values) + 1, np.int64), np.empty_like(values)
-    count = group_starts(values, starts, distinct)
+    count = kernels.pairs.group_starts(values, starts, distinct)
     return distinct[:count], starts[:count], starts[1 : count + 1]
 
 
@@ -123,15 +120,13 @@ def product_of_groups(
     left_from: Indices, left_to: Indices, right_from: Indices, right_to: Indices, most: int
 ) -> Iterator[tuple[Indices, Indices]]:
     """All pairs of group g's left and right ranges, at most ``most`` at a time."""
-    from semistream.kernels.pairs import pair_groups
-
     # Products in floating point: 10**5 x 10**5 rows on many keys must not overflow the estimate.
     total = float(np.sum((left_to - left_from).astype(float) * (right_to - right_from)))
     room = int(min(most, total))
     position = np.zeros(3, np.int64)
     while position[0] < len(left_from):
         left, right = np.empty(room, np.int64), np.empty(room, np.int64)
-        count = pair_groups(left_from, left_to, right_from, right_to, position, left, right)
+        count = kernels.pairs.pair_groups(left_from, left_to, right_from, right_to, position, left, right)
         if count == 0:
             break
         yield left[:count], right[:count]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.budget import Budget
 from semistream.joins.output import Indices
 from semistream.joins.threads import LEAST_ROWS
@@ -82,11 +83,9 @@ class Share:
 
     def rows(self, codes: Codes) -> Indices | None:
         """Which rows these are; None for all of them."""
-        from semistream.kernels.pairs import select_range
-
         if self.high is None and self.low == _LOWEST:
             return None
-        return select_range(codes, self.low, self.last)
+        return kernels.pairs.select_range(codes, self.low, self.last)
 
 
 def shares_of(codes: Codes, lanes: int, most_rows: int) -> list[Share]:

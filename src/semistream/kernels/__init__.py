@@ -1,8 +1,9 @@
 """Compiled kernels: hashing, packed rows, pages, the tuple cache and the frequency sketch.
 
-Importing one of them loads numba and machine code (about half a second), so it is done where a join is about to run.
-They are compiled once per machine, or ahead of time by ``python -m semistream.kernels``. That takes most of a minute,
-so a line on standard error says why: on a terminal, and by the command line always; anything else stays silent.
+Importing one of them loads numba and machine code (about half a second), so ``kernels.pages`` is imported when it is
+first used. They are compiled once per machine, or ahead of time by ``python -m semistream.kernels``. That takes most of
+a minute, so a line on standard error says why: on a terminal, and by the command line always; anything else stays
+silent.
 """
 
 import importlib
@@ -12,12 +13,20 @@ from typing import Any
 
 NOTICE = "semistream: compiling kernels for this machine, once: about 40 s"
 _always = False
+_MODULES = [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def __getattr__(name: str) -> Any:
+    """A module of kernels, imported when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def load_all() -> None:
     """Import every module of kernels; numba compiles what it does not find in its on-disk cache."""
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
+    for name in _MODULES:
+        importlib.import_module(f"{__name__}.{name}")
 
 
 def speak_always() -> None:

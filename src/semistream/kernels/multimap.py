@@ -21,6 +21,8 @@ KEY_FIELDS = 6
 FOLLOWING, ENTRY = 0, 1
 SLOT_FIELDS = 2
 NONE = -1
+# Types of the parts, in the order of the arguments: state, buckets, codes, keys, slots, free_slots, free_keys.
+_PARTS = "int64[::1], int32[::1], uint64[::1], int32[:, ::1], int32[:, ::1], int32[::1], int32[::1]"
 
 
 @inline
@@ -61,10 +63,7 @@ def _drop_key(state, buckets, codes, keys, free_keys, entry):
     state[FREE_KEYS] += 1
 
 
-@kernel(
-    "void(int64[::1], int32[::1], uint64[::1], int32[:, ::1], int32[:, ::1], int32[::1], int32[::1], uint64[::1],"
-    "int32[::1])"
-)
+@kernel(f"void({_PARTS}, uint64[::1], int32[::1])")
 def insert(state, buckets, codes, keys, slots, free_slots, free_keys, arriving, out):
     """Add tuples, which must fit; out[i] is the slot of tuple i."""
     for i in range(len(arriving)):
@@ -117,7 +116,7 @@ def list_slots(keys, slots, entries, out):
             slot = slots[slot, FOLLOWING]
 
 
-@kernel("void(int64[::1], int32[::1], uint64[::1], int32[:, ::1], int32[:, ::1], int32[::1], int32[::1], int64[::1])")
+@kernel(f"void({_PARTS}, int64[::1])")
 def remove_keys(state, buckets, codes, keys, slots, free_slots, free_keys, entries):
     for i in range(len(entries)):
         slot = keys[entries[i], FIRST]
@@ -128,7 +127,7 @@ def remove_keys(state, buckets, codes, keys, slots, free_slots, free_keys, entri
         _drop_key(state, buckets, codes, keys, free_keys, entries[i])
 
 
-@kernel("int64(int64[::1], int32[::1], uint64[::1], int32[:, ::1], int32[:, ::1], int32[::1], int32[::1], int32[::1])")
+@kernel(f"int64({_PARTS}, int32[::1])")
 def expire(state, buckets, codes, keys, slots, free_slots, free_keys, old):
     """Remove tuples by their slots, which must come in order of arrival; returns how many were not the oldest."""
     wrong = 0

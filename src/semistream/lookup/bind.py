@@ -34,7 +34,6 @@ class LookupPlan:
     columns: tuple[str, ...]
     names: tuple[str, ...]  # of these columns in the output
     # Of the spec, as joins need it:
-    on: dict[str, str]  # {stream column: master column}
     how: How
     multiple: Multiple
     status: str | None
@@ -47,7 +46,7 @@ class LookupPlan:
     @cached_property
     def stream_keys(self) -> list[str]:
         """The stream's key columns, in the order of the master's key; or the column that the condition compares."""
-        return self.codec.stream_columns(self.on) if self.condition is None else [self.condition.stream]
+        return self.codec.stream_columns(self.spec.keys) if self.condition is None else [self.condition.stream]
 
     @cached_property
     def matching_columns(self) -> list[str]:
@@ -121,7 +120,6 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool
         store.codec,
         tuple(chosen),
         tuple(names),
-        on=spec.keys,
         how=spec.how,
         multiple=spec.multiple,
         status=spec.status,

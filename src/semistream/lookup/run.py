@@ -25,7 +25,7 @@ from semistream.errors import ArgumentError, EmptyMasterError, SchemaError
 from semistream.joins.contract import Join
 from semistream.lookup.bind import bind
 from semistream.lookup.choose import choose_algorithm
-from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, check_wait_seconds, paced
+from semistream.lookup.pacing import WAIT_SECONDS, ThreadReader, paced
 from semistream.lookup.spec import JoinSpec, asks
 from semistream.shedding.settings import checked
 from semistream.shedding.shedder import in_front, memory_of
@@ -121,7 +121,6 @@ def join(
     share the memory, so that a small one makes fewer. Rows then leave in any order.
     """
     wait = getattr(spec.settings, "wait_seconds", WAIT_SECONDS) if spec.wait_seconds is None else spec.wait_seconds
-    check_wait_seconds(wait)
     if isinstance(batches, str | bytes | Mapping | pa.RecordBatch) or not isinstance(batches, Iterable | pa.Table):
         raise ArgumentError(
             f"batches must be Arrow record batches, one after the other, not a {type(batches).__name__}"

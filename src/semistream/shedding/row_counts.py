@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.joins.groups import groups_of
 from semistream.joins.output import Indices
 from semistream.keys import Codes
@@ -41,10 +42,8 @@ class RowCounts:
         """How many rows each code has; for codes that are not listed, what such codes have on average."""
         result = np.full(len(codes), self.rest)
         if len(self.filter) and len(codes):
-            from semistream.kernels.bloom import bloom_test
-
             present = np.empty(len(codes), np.bool_)
-            bloom_test(self.filter, np.ascontiguousarray(codes), present)
+            kernels.bloom.bloom_test(self.filter, np.ascontiguousarray(codes), present)
             present |= self._store.in_deltas(codes)
             result[~present] = 0.0
         if len(self.codes):

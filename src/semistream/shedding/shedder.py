@@ -105,9 +105,9 @@ class Shedder:
     count: int = 0
 
     def __post_init__(self) -> None:
-        plan, counts = self.plan, self.counts
+        plan, keys, counts = self.plan, self.plan.spec.keys, self.counts
         several, leaves = plan.multiple == "all" and plan.how != "semi", plan.how != "left"
-        matches = [] if counts is None else [Matches(plan.codec, plan.on, counts, several=several, leaves=leaves)]
+        matches = [] if counts is None else [Matches(plan.codec, keys, counts, several=several, leaves=leaves)]
         self._chooser = Chooser(self.shed, matches, self.seeds)
 
     def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

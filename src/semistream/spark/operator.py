@@ -19,7 +19,7 @@ from semistream.errors import MatchRateError, OtherVersionError, SchemaError, St
 from semistream.joins import JOINS
 from semistream.joins.contract import Join
 from semistream.joins.sizes import projected, text_bytes
-from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+from semistream.joins.sweep.cache import TupleCache, key_cell
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.joins.sweep.split import Division
 from semistream.joins.whole import WholeJoin
@@ -250,11 +250,10 @@ def _open_cache(
     """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
     division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
     layout = Projection(store.layout, plan.needed).target
-    simple = store.unique and layout.fixed
     # In coarse steps, so that a version with a slightly larger index finds the same file.
     step = max(1, operator.memory_bytes // 32)
     division = replace(division, cache=division.cache // step * step)
-    cell_bytes = key_cell_bytes(store.facts, layout, simple=simple)
+    cell_bytes, simple = key_cell(store.facts, layout)
     if not TupleCache.holds_anything(division.cache, cell_bytes):
         return None, division
     shape, name = {"size": division.cache, "cell_bytes": cell_bytes, "simple": simple}, f"{operator.identity}-cache"

@@ -96,7 +96,7 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
     path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
     algorithm = choice.join.name
-    asked = (path, plan.on, plan.how, plan.columns, plan.as_of, memory_bytes, algorithm, tasks, direct, transport)
+    asked = (path, spec.keys, plan.how, plan.columns, plan.as_of, memory_bytes, algorithm, tasks, direct, transport)
     shipped = replace(spec, columns=plan.columns, metrics=None, shed=shed)
     operator = Operator(
         spec=shipped,

@@ -7,11 +7,12 @@ import mmap
 import os
 import time
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from semistream import kernels
 from semistream.rows import address_of
 
 
@@ -54,8 +55,6 @@ def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from semistream.kernels.reading import read_ranges
-
     size = os.path.getsize(path) // page_bytes * page_bytes
     long_bytes = max(512 * 1024, 4 * page_bytes)
     if size < 4 * long_bytes:
@@ -75,7 +74,8 @@ def measure(path: Path, page_bytes: int, *, direct: bool) -> Device:
             start = clock()
             with ThreadPoolExecutor(threads) as pool:
                 run = pool.map if direct else map
-                list(run(lambda ends: read_ranges(fd, addresses, lengths, offsets, *ends), pairwise(edges)))
+                read = partial(kernels.reading.read_ranges, fd, addresses, lengths, offsets)
+                list(run(read, edges, edges[1:]))
             return (clock() - start) / requests
 
         timed(page_bytes, 64)

@@ -28,7 +28,6 @@ from semistream.stores.fetching import copy_rows
 _BLOCK_SHARE = 0.4  # of what buffers leave, for blocks in memory
 _HALVE_EVERY = 20  # arrivals a block
 _COUNT_BYTES = 20  # of a block, for the numbers of those that ask for it and wait for it
-_NOTHING = Groups.of_pieces([])
 
 
 class BlockJoin(HybridJoin):
@@ -75,7 +74,7 @@ class BlockJoin(HybridJoin):
         for number in here:
             some = np.flatnonzero(of == number)
             waiting[some] = False
-            block = self.blocks.get(number, _NOTHING)
+            block = self.blocks.get(number) or Groups.of_pieces([])
             found = block.find(codes[some])
             tuples = stream.take(pa.array(some))
             yield from emit(self.output, tuples, codes[some], *found, block.rows)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.errors import InvariantError
 from semistream.keys import Codes
 from semistream.rows import raw_values
@@ -25,15 +26,13 @@ class Multimap:
     """At most ``capacity`` slots under any number of keys, in compact arrays; H_R stands on it too."""
 
     def __init__(self, capacity: int) -> None:
-        from semistream.kernels import multimap
-
-        self._kernels = multimap
+        self._kernels = kernels.multimap
         self.capacity = capacity
         self._state = np.empty(4, np.int64)
         self._buckets = np.empty(1 << max(3, int(capacity).bit_length()), np.int32)
         self._codes = np.empty(capacity, np.uint64)
-        self._keys = np.empty((capacity, multimap.KEY_FIELDS), np.int32)
-        self._slots = np.empty((capacity, multimap.SLOT_FIELDS), np.int32)
+        self._keys = np.empty((capacity, kernels.multimap.KEY_FIELDS), np.int32)
+        self._slots = np.empty((capacity, kernels.multimap.SLOT_FIELDS), np.int32)
         self._free_slots, self._free_keys = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
         Multimap.clear(self)
 

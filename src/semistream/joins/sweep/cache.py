@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from semistream import kernels
 from semistream.errors import InvariantError
 from semistream.joins.output import Indices
 from semistream.joins.sizes import cell_bytes
@@ -36,15 +37,12 @@ class TupleCache:
     """Rows of hot keys, and keys known to be absent."""
 
     def __init__(self, memory: mmap.mmap, layout: RowLayout, shape: dict[str, Any]) -> None:
-        from semistream.kernels import cache as kernels
-        from semistream.kernels import cache_admission
-
-        self._kernels, self._admission = kernels, cache_admission
+        self._kernels = kernels.cache
         self._memory, self.layout, self.shape = memory, layout, shape
-        self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.HEADER_FIELDS)
+        self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.cache.HEADER_FIELDS)
         cell_bytes, simple = shape["cell_bytes"], shape["simple"]
         cells, buckets, sketch, self.table_bytes = self.geometry(shape["size"], cell_bytes)
-        value_at = kernels.SIMPLE_VALUE_AT if simple else kernels.CHAIN_VALUE_AT
+        value_at = kernels.cache.SIMPLE_VALUE_AT if simple else kernels.cache.CHAIN_VALUE_AT
         # What never changes: the header's first fields, from `MAGIC` to `CELLS_AT`.
         self._fixed = [_MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
         self._fixed += [_HEADER_BYTES, self.table_bytes - sketch, self.table_bytes]
@@ -133,19 +131,17 @@ class TupleCache:
 
     def spread(self, values: Addresses) -> tuple[Indices, Addresses, npt.NDArray[np.uint8]]:
         """(value index, row address) for every row of these values; the third result keeps copied rows alive."""
-        from semistream.kernels import cache_values as k
-
         head, last = self.layout.head, self.layout.last_variable_slot
         counts, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-        k.measure_values(self.header, values, head, last, counts, sizes)
+        kernels.cache_values.measure_values(self.header, values, head, last, counts, sizes)
         buffer = np.empty(int(sizes.sum()), np.uint8)
         if len(buffer):
             targets = np.where(sizes > 0, np.cumsum(sizes) - sizes + address_of(buffer), 0)
-            k.copy_values(self.header, values, targets, head, last, counts)
+            kernels.cache_values.copy_values(self.header, values, targets, head, last, counts)
             values = np.where(targets > 0, targets, values)
         total = int(counts.sum())
         index, rows = np.empty(total, np.int64), np.empty(total, np.int64)
-        k.spread_values(values, counts, head, last, index, rows)
+        kernels.cache_values.spread_values(values, counts, head, last, index, rows)
         return index, rows, buffer
 
     def offer(self, codes: Codes, packed: PackedRows, first: Indices, last: Indices, least: int, longest: int) -> None:
@@ -153,13 +149,13 @@ class TupleCache:
         k, h = self._kernels, self.header
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
-        self._admission.admit(h, codes, starts + address_of(packed.buffer), lengths, least, longest)
+        kernels.cache_admission.admit(h, codes, starts + address_of(packed.buffer), lengths, least, longest)
         if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
             k.halve(h)
 
     def offer_absent(self, codes: Codes, least: int) -> None:
         nothing = np.zeros(len(codes), np.int64)
-        self._admission.admit(self.header, codes, nothing, nothing, least, 0)
+        kernels.cache_admission.admit(self.header, codes, nothing, nothing, least, 0)
 
     def hot_keys(self, at_once: int) -> Iterator[tuple[Codes, npt.NDArray[np.uint8]]]:
         """The keys whose rows are here and how often they came, so many at a time, about in the order of their counts.
@@ -173,12 +169,12 @@ class TupleCache:
                 with self.reading() as usable:
                     if not usable:
                         return
-                    count = int(self._admission.hot_keys(self.header, least, below, codes, counts, bucket))
+                    count = int(kernels.cache_admission.hot_keys(self.header, least, below, codes, counts, bucket))
                 yield codes[:count], counts[:count]
 
     def expect(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
         """Take it that these keys have come so often among so many arrivals: `offer` will find them as frequent."""
-        self._admission.expect(self.header, codes, counts, arrivals)
+        kernels.cache_admission.expect(self.header, codes, counts, arrivals)
 
     def take_warming(self) -> bool:
         """Is nobody else filling this cache with what was hot in an earlier run? Then the caller has to."""
@@ -200,7 +196,7 @@ class TupleCache:
         return bool(self.header[self._kernels.WARMED] == self._kernels.WARM)
 
     def discard(self, codes: Codes) -> None:
-        self._admission.discard(self.header, codes)
+        kernels.cache_admission.discard(self.header, codes)
 
     def limit_bytes(self, size: int) -> int:
         """Keep `used_bytes` within a size, or the least that a cache needs; memory beyond goes back to the system."""
@@ -208,7 +204,7 @@ class TupleCache:
         size = max(size, self.table_bytes + _LEAST_CELLS * cell_bytes)
         cells = min(self._fixed[k.CELLS], (size - self.table_bytes) // cell_bytes)
         if cells < h[k.TOP]:
-            self._admission.limit_cells(h, cells)
+            kernels.cache_admission.limit_cells(h, cells)
             page = mmap.PAGESIZE
             start = -(-(self.table_bytes + cells * cell_bytes) // page) * page
             if start < len(self._memory):
@@ -234,10 +230,11 @@ def _cell_cost(cell_bytes: int) -> float:
     return cell_bytes + _WAY_BYTES * _WAYS_PER_CELL + _SKETCH_PER_CELL
 
 
-def key_cell_bytes(facts: StoreFacts, layout: RowLayout, *, simple: bool) -> int:
-    """The size of a cell with its header: exact for rows of fixed width, else what a key's rows take on average."""
-    from semistream.kernels import cache as kernels
+def key_cell(facts: StoreFacts, layout: RowLayout) -> tuple[int, bool]:
+    """The size of a cell with its header, and whether values are ``simple``: one row of fixed width each.
 
-    if simple:
-        return int(kernels.SIMPLE_VALUE_AT + layout.head)
-    return int(kernels.CHAIN_VALUE_AT) + max(16, cell_bytes(facts, layout, facts.rows_per_key, _CELL_ROOM))
+    Where they are not, the size is what a key's rows take on average.
+    """
+    if facts.unique and layout.fixed:
+        return kernels.cache.SIMPLE_VALUE_AT + layout.head, True
+    return kernels.cache.CHAIN_VALUE_AT + max(16, cell_bytes(facts, layout, facts.rows_per_key, _CELL_ROOM)), False

@@ -41,7 +41,7 @@ from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import pieces
 from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
-from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+from semistream.joins.sweep.cache import TupleCache, key_cell
 from semistream.joins.sweep.hot import HotKeys
 from semistream.joins.sweep.lane import AbsentKeys, Arrived, Lane
 from semistream.joins.sweep.split import Balance, Division, predict_sweep
@@ -101,8 +101,7 @@ class SweepJoin(Join):
         budget.require("one waiting row", row_charge(plan.stream))
         budget.release("one waiting row")
         layout = projected(facts, plan)
-        simple = facts.unique and layout.fixed
-        cell = key_cell_bytes(facts, layout, simple=simple)
+        cell, simple = key_cell(facts, layout)
         self.cache = cache
         self._shared = cache is not None
         self._room = budget.free  # for cache and window together

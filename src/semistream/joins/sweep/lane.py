@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.budget import Budget
 from semistream.joins.groups import Waiting, groups_of
 from semistream.joins.output import MOST_ROWS, Indices, Output
@@ -56,11 +57,9 @@ class AbsentKeys:
         """Set the values of those keys to 1 that have 0, not known, and cannot match."""
         if self.filter is None:
             return
-        from semistream.kernels.bloom import bloom_test
-
         unknown = np.flatnonzero(values == 0)
         maybe = np.empty(len(unknown), np.bool_)
-        bloom_test(self.filter, codes[unknown], maybe)
+        kernels.bloom.bloom_test(self.filter, codes[unknown], maybe)
         absent = unknown[~maybe]
         if len(absent):
             values[absent[~self._store.in_deltas(codes[absent])]] = 1
@@ -107,8 +106,6 @@ class Lane:
 
     def arrive(self, stream: pa.RecordBatch, stats: Stats) -> Arrived:
         """Steps 1 and 4: probe the cache; hits and keys known to be absent leave, misses must wait."""
-        from semistream.kernels.cache_values import missing_values
-
         plan, output = self._plan, self.output
         output.stats = stats
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
@@ -125,7 +122,7 @@ class Lane:
             values = np.where(valid, 0, 1)
         self._absent.mark(codes, values)
         missing, their = np.empty(len(codes), np.int64), np.empty(len(codes), np.uint64)
-        count = missing_values(values, codes, missing, their)
+        count = kernels.cache_values.missing_values(values, codes, missing, their)
         stats.misses += count
         if count < len(values):
             settled = np.flatnonzero(values)
@@ -153,10 +150,8 @@ class Lane:
         if output.sure and not output.wants_rows:
             return []
         if self._simple and output.sure:
-            from semistream.kernels.cache_values import found_values
-
             left, their, rows = np.empty(len(values), np.int64), np.empty_like(codes), np.empty_like(values)
-            count = found_values(values, codes, left, their, rows)
+            count = kernels.cache_values.found_values(values, codes, left, their, rows)
             if count == len(values):
                 return [output.pairs(stream, None, codes, values)]
             return [output.pairs(stream, left[:count], their[:count], rows[:count])] if count else []

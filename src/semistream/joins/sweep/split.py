@@ -14,7 +14,7 @@ from semistream.joins.contract import Prediction, Scenario
 from semistream.joins.costs import Master, Popularity, Swept, gap_pages, swept
 from semistream.joins.output import MOST_ROWS
 from semistream.joins.sizes import output_row_bytes, projected, row_charge, waiting_bytes
-from semistream.joins.sweep.cache import TupleCache, key_cell_bytes
+from semistream.joins.sweep.cache import TupleCache, key_cell
 from semistream.lookup.bind import LookupPlan
 from semistream.stores.contract import PLAN_BYTES, StoreFacts
 
@@ -159,8 +159,7 @@ class Split:
     def __init__(
         self, facts: StoreFacts, plan: LookupPlan, parts: Division, skew: float = 1.0, wait_seconds: float = math.inf
     ) -> None:
-        layout = projected(facts, plan)
-        self._cell = key_cell_bytes(facts, layout, simple=facts.unique and layout.fixed)
+        self._cell, _ = key_cell(facts, projected(facts, plan))
         self._facts, self._parts, self._skew, self._wait_seconds = facts, parts, skew, wait_seconds
         self._master = replace(Master.of(facts, parts.buffer // 2), request_pages=request_pages(facts, parts.buffer))
         self._popularity = Popularity(self._master.keys, skew)

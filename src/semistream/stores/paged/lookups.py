@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from semistream import kernels
 from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, Projection
 from semistream.stores.contract import Bytes, Found, Indices, Packed, Pages
@@ -27,10 +28,8 @@ class Level:
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         """The pages [low, high) on which rows of these ascending codes may lie."""
-        from semistream.kernels.reading import locate_sorted
-
         low, high = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
-        locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
+        kernels.reading.locate_sorted(self.firsts, np.ascontiguousarray(codes), self.first_page, low, high)
         return low, high
 
 
@@ -88,11 +87,9 @@ def among(codes: Codes, ascending: Codes) -> Mask:
 
 def wanted(low: Pages, high: Pages) -> tuple[Pages, Indices, Indices]:
     """All pages of ascending ranges [low, high), each once, with the first and last place of the codes on it."""
-    from semistream.kernels.reading import wanted_pages
-
     most = int((high - low).clip(0).sum())
     pages, first, last = (np.empty(most, np.int64) for _ in range(3))
-    count = wanted_pages(low, high, pages, first, last)
+    count = kernels.reading.wanted_pages(low, high, pages, first, last)
     return pages[:count], first[:count], last[:count]
 
 
@@ -138,20 +135,16 @@ class MasterReader(PageBuffer):
 
     def all_rows(self, pages: Pages) -> Iterator[tuple[Codes, Addresses]]:
         """Every row on these ascending pages, those that a newer level replaces too."""
-        from semistream.kernels import pages as kernels
-
         for _, addresses in self.read(pages):
-            count = kernels.count_rows(addresses)
+            count = kernels.pages.count_rows(addresses)
             rows, codes = np.empty(count, np.int64), np.empty(count, np.uint64)
-            kernels.list_rows(addresses, self.store.layout.row_width, rows, codes)
+            kernels.pages.list_rows(addresses, self.store.layout.row_width, rows, codes)
             yield codes, rows
 
     def _match_loaded(
         self, addresses: Addresses, first: Indices, last: Indices, codes: Codes
     ) -> tuple[Indices, Addresses]:
-        from semistream.kernels import pages as kernels
-
-        most = kernels.count_rows(addresses)
+        most = kernels.pages.count_rows(addresses)
         rows, found = np.empty(most, np.int64), np.empty(most, np.int64)
-        count = kernels.match_pages(addresses, first, last, codes, self.store.layout.row_width, rows, found)
+        count = kernels.pages.match_pages(addresses, first, last, codes, self.store.layout.row_width, rows, found)
         return found[:count], rows[:count]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semistream import kernels
 from semistream.durable import explained
 from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
@@ -110,8 +111,6 @@ class PageBuffer:
         most_rows: int,
     ) -> Packed:
         """See `Reader.collect`: rows of codes[first[p]:last[p]] on page p; up to ``most_rows`` per piece, or a page."""
-        from semistream.kernels import pages as kernels
-
         source, target = projection.source, projection.target
         rows_on_a_page = self.store.facts.largest_page // (8 + source.head)
         offsets = np.zeros(min(len(staging) // max(1, target.head), most_rows + rows_on_a_page) + 2, np.int64)
@@ -121,14 +120,14 @@ class PageBuffer:
         def run(plan: _Plan, wanted: Indices, fd: int, base: int, end: int) -> int:
             read = (np.int32(fd), base, end, plan.ranges, plan.first_page, wanted, codes, source.row_width)
             output = (address_of(staging), len(staging), offsets, index, state)
-            status: int = kernels.collect(*read, *projection.arguments, *output)
-            if status == kernels.DAMAGED:
-                _damaged(plan.segment, int(plan.starts[state[kernels.PAGE]]))
+            status: int = kernels.pages.collect(*read, *projection.arguments, *output)
+            if status == kernels.pages.DAMAGED:
+                _damaged(plan.segment, int(plan.starts[state[kernels.pages.PAGE]]))
             return status
 
         def piece() -> tuple[Indices, PackedRows]:
-            rows = int(state[kernels.ROWS])
-            state[kernels.ROWS] = state[kernels.BYTES] = 0
+            rows = int(state[kernels.pages.ROWS])
+            state[kernels.pages.ROWS] = state[kernels.pages.BYTES] = 0
             return index[:rows], PackedRows(staging, offsets[: rows + 1])
 
         for plan in self._plans(pages):
@@ -136,24 +135,22 @@ class PageBuffer:
             wanted = np.stack([places, plan.sizes, plan.starts, first[plan.asked], last[plan.asked]], axis=1)
             state[:3] = 0
             count = len(plan.ranges)
-            while not self.store.direct and state[kernels.RANGE] < count:
+            while not self.store.direct and state[kernels.pages.RANGE] < count:
                 status = run(plan, wanted, plan.segment.fd, self._address, count)
-                if status == kernels.FULL:
+                if status == kernels.pages.FULL:
                     yield piece()
-                elif status == kernels.COLD:
+                elif status == kernels.pages.COLD:
                     break
-            warm = int(state[kernels.RANGE])
+            warm = int(state[kernels.pages.RANGE])
             self._count(int(plan.first_page[warm]), warm, int(plan.ranges[:warm, 1].sum()))
             # What is not in the page cache, or read past it: chunks of requests in flight.
             for base, _, end in self._chunks(plan, warm):
-                while run(plan, wanted, -1, base, end) == kernels.FULL:
+                while run(plan, wanted, -1, base, end) == kernels.pages.FULL:
                     yield piece()
-        if state[kernels.ROWS]:
+        if state[kernels.pages.ROWS]:
             yield piece()
 
     def _plans(self, pages: Pages) -> Iterator[_Plan]:
-        from semistream.kernels.reading import plan_reads
-
         gap, stride, edges = self.store.facts.device.gap_bytes, self.store.page_bytes, self.store.edges
         longest = min(LONGEST_REQUEST, self._half)
         cuts = np.searchsorted(pages, edges)
@@ -165,8 +162,8 @@ class PageBuffer:
             starts, strides = segment.places(mine - edges[number])
             ranges = np.empty((len(mine), 4), np.int64)
             first_page = np.empty(len(mine) + 1, np.int64)
-            sizes = strides * stride
-            count = plan_reads(DATA_AT + starts * stride, sizes, gap, longest, self._half, ranges, first_page)
+            places, sizes = DATA_AT + starts * stride, strides * stride
+            count = kernels.reading.plan_reads(places, sizes, gap, longest, self._half, ranges, first_page)
             yield _Plan(segment, asked, starts, sizes, ranges[:count], first_page[: count + 1])
 
     def _chunks(self, plan: _Plan, first: int) -> Iterator[tuple[int, int, int]]:
@@ -215,9 +212,7 @@ class PageBuffer:
 
 
 def _read(segment: Segment, addresses: Addresses, lengths: Pages, offsets: Pages, first: int, last: int) -> None:
-    from semistream.kernels.reading import read_ranges
-
-    failed = read_ranges(segment.fd, addresses, lengths, offsets, first, last)
+    failed = kernels.reading.read_ranges(segment.fd, addresses, lengths, offsets, first, last)
     if failed < 0:
         return
     # Ask again through Python, for the operating system's own words.
@@ -230,9 +225,7 @@ def _read(segment: Segment, addresses: Addresses, lengths: Pages, offsets: Pages
 
 
 def _check(segment: Segment, addresses: Addresses, lengths: Pages, positions: Pages) -> None:
-    from semistream.kernels.pages import first_damaged
-
-    bad = first_damaged(*map(np.ascontiguousarray, (addresses, lengths, positions)))
+    bad = kernels.pages.first_damaged(*map(np.ascontiguousarray, (addresses, lengths, positions)))
     if bad >= 0:
         _damaged(segment, int(positions[bad]))
 

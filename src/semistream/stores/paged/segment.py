@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from semistream import kernels
 from semistream.durable import explained, private, sync_directory
 from semistream.errors import CorruptStoreError, StoreError, StoreNotFoundError
 from semistream.keys import Codes
@@ -55,18 +56,14 @@ class SegmentWriter:
 
     def append(self, block: Block) -> None:
         """Add rows in code order; what may share a page with later rows is kept back until they come."""
-        from semistream.kernels.bloom import bloom_add
-
         if len(block) == 0:
             return
         self._count(block.codes)
         if self._bloom is not None:
-            bloom_add(self._bloom, block.codes)
+            kernels.bloom.bloom_add(self._bloom, block.codes)
         self._fill(block if self._carry is None else Block.joined([self._carry, block]), final=False)
 
     def _fill(self, block: Block, *, final: bool) -> None:
-        from semistream.kernels import pages
-
         codes, rows, lengths = map(np.ascontiguousarray, (block.codes, block.rows, block.lengths))
         longest = int(lengths.max()) + 64
         strides = max(256, -(-longest // self.page_bytes) + 2)
@@ -78,7 +75,7 @@ class SegmentWriter:
         while done < len(codes):
             left = rows[done:], lengths[done:], codes[done:], self.layout.fixed, final
             output = self.page_bytes, address_of(out), strides, self._strides
-            pages.fill_pages(*left, *output, firsts, starts, progress)
+            kernels.pages.fill_pages(*left, *output, firsts, starts, progress)
             consumed, written, used = progress.tolist()
             if written == 0:
                 break
@@ -269,6 +266,4 @@ class Segment:
 
 
 def _checksum(array: Numbers) -> int:
-    from semistream.kernels.hashing import checksum_of
-
-    return int(checksum_of(address_of(array), array.nbytes))
+    return int(kernels.hashing.checksum_of(address_of(array), array.nbytes))

@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 
+from semistream import kernels
 from semistream.durable import explained
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, address_of
@@ -62,10 +63,8 @@ class Block:
 
     def copy(self) -> "Block":
         """The same rows in a buffer of their own, one after the other."""
-        from semistream.kernels.rows import gather_rows
-
         data = np.empty(int(self.lengths.sum()), np.uint8)
-        gather_rows(np.ascontiguousarray(self.rows), np.ascontiguousarray(self.lengths), address_of(data))
+        kernels.rows.gather_rows(np.ascontiguousarray(self.rows), np.ascontiguousarray(self.lengths), address_of(data))
         rows = np.cumsum(self.lengths) - self.lengths + address_of(data)
         return Block(self.codes.copy(), rows, self.lengths.copy(), [data])
 
