@@ -61,9 +61,8 @@ def build(df: DataFrame, asked: Build) -> MasterStore:
     reports = ordered.mapInArrow(lambda batches: _write(batches, packer, root, page_bytes), "report string").collect()
     segments = sorted((json.loads(row["report"]) for row in reports), key=lambda report: report["first"])
     entries = [SegmentEntry(**report["entry"]) for report in segments]
-    if not entries:  # an empty DataFrame: one empty base
-        entries = [write_segment(asked.root, packer.layout, asked.page_bytes, [])]
-    return asked.publish(packer, entries, previous)
+    # Of an empty DataFrame: one empty base.
+    return asked.publish(packer, entries or [write_segment(asked.root, packer.layout, asked.page_bytes, [])], previous)
 
 
 def _add_codes(batches: Iterator[pa.RecordBatch], codec: KeyCodec, key: list[str]) -> Iterator[pa.RecordBatch]:

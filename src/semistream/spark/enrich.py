@@ -17,7 +17,6 @@ import pyarrow as pa
 from semistream.budget import format_bytes
 from semistream.joins.sweep.join import SweepJoin
 from semistream.joins.sweep.split import Division
-from semistream.lookup.bind import LookupPlan
 from semistream.lookup.spec import asks
 from semistream.spark.frames import fitted, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.lookups import enrich_by_keys
@@ -51,16 +50,17 @@ def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: Enr
     if p.operator.algorithm == "pcsrj":  # a partition is a node: it sees its own keys
         df = df.repartition(p.operator.tasks, *[df[quoted(name)] for name in p.plan.stream_keys])
     if p.transport == "rows":
-        return enrich_by_rows(df, p.operator, p.plan, spec.metrics)
+        return enrich_by_rows(df, p, spec.metrics)
     return enrich_by_keys(df, p, spec.metrics)
 
 
-def enrich_by_rows(df: DataFrame, operator: Operator, plan: LookupPlan, metrics: Metrics | None) -> DataFrame:
+def enrich_by_rows(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-    names, weight = df.columns, None if operator.spec.shed is None else operator.spec.shed.weight
+    operator, plan, names = prepared.operator, prepared.plan, df.columns
+    weight = None if operator.spec.shed is None else operator.spec.shed.weight
     given = df
     if any(character in name for name in names for character in ".`"):  # Spark's mapInArrow cannot take such names
         given = df.toDF(*(f"c{i}" for i in range(len(names))))

@@ -2,8 +2,7 @@
 
 An Arrow function over the columns that decide what matches returns a struct of the masters' columns, or an array of
 structs where a row may have several matches. `enrich` has one lookup, a pipeline several: one worker runs their joins
-in turn on a block of rows, since crossings cost more than joins. A key may be what an earlier lookup found. A row that
-has left is NULL for later lookups, which matches nothing. Counters are one more field (`semistream.spark.metrics`).
+in turn on a block of rows, since crossings cost more than joins. A key may be what an earlier lookup found.
 """
 
 from __future__ import annotations
@@ -56,9 +55,8 @@ class CrossingLookup:
         prepared: Prepared, inputs: tuple[str, ...], outputs: tuple[str, ...], status: str, **more: bool
     ) -> CrossingLookup:
         """What `prepare` made, with its names in the stream."""
-        many = prepared.plan.how in ("left", "inner") and not prepared.operator.one_match(prepared.store)
         kinds = tuple(field.dataType for field in spark_fields(prepared.plan))
-        return CrossingLookup(prepared.operator, kinds, many, inputs, outputs, status, **more)
+        return CrossingLookup(prepared.operator, kinds, prepared.many, inputs, outputs, status, **more)
 
 
 def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
@@ -66,10 +64,11 @@ def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -
     from pyspark.sql import functions as F
 
     plan, operator = prepared.plan, prepared.operator
-    status = unused_name("_semistream_matched", [*df.columns, *plan.names])
-    carrier = None if metrics is None else unused_name(CARRIER, [*df.columns, *plan.names, status])
-    joined = look_up_all(df, [CrossingLookup.of(prepared, operator.inputs, plan.names, status)], carrier=carrier)
-    if metrics is not None and carrier is not None:
+    status = unused_name("_semistream_matched", plan.output.names)
+    carrier = unused_name(CARRIER, [*plan.output.names, status])
+    lookup = CrossingLookup.of(prepared, operator.inputs, plan.names, status)
+    joined = look_up_all(df, [lookup], carrier=None if metrics is None else carrier)
+    if metrics is not None:
         joined = metrics.watch(joined, operator.identity, F.col(carrier)).drop(carrier)
     found = F.col(status)
     if operator.spec.on_miss == "fail" or operator.spec.min_match_rate > 0:
@@ -78,10 +77,9 @@ def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -
         joined = joined.where(found)
     elif plan.how == "anti":
         joined = joined.where(~found)
-    if plan.status is None:
-        return joined.drop(status)
-    said = F.when(found, F.lit(MATCHED)).otherwise(F.lit(UNMATCHED)).alias(plan.status)
-    return joined.select(*[F.col(quoted(name)) for name in joined.columns if name != status], said)
+    if plan.status is not None:
+        joined = joined.withColumn(plan.status, F.when(found, F.lit(MATCHED)).otherwise(F.lit(UNMATCHED)))
+    return joined.drop(status)
 
 
 def look_up_all(
@@ -158,14 +156,13 @@ def _run(
 
 def _start(stack: ExitStack, one: CrossingLookup, kinds: dict[str, pa.DataType]) -> Task:
     """A lookup's task, for columns of these ``kinds``, to which it adds its own."""
-    operator, how = one.operator, one.operator.spec.how
+    operator, exists = one.operator, one.operator.spec.how in ("semi", "anti")
     stream = [(name, kinds[column]) for name, column in zip(operator.inputs, one.inputs, strict=True)]
     row = (unused_name(_ROW, [*operator.inputs, *operator.columns]), pa.int32())
-    exists = how in ("semi", "anti")
     task = stack.enter_context(run_task(operator, pa.schema([*stream, row]), "semi" if exists else "inner"))
-    if not (one.many or exists or operator.one_match(task.join.store)):
+    if not (one.many or exists or task.store.unique or operator.spec.multiple != "all"):
         raise SchemaError(
-            f"version {task.join.store.version} of {operator.store} has keys with several rows, which version "
+            f"version {task.store.version} of {operator.store} has keys with several rows, which version "
             f"{operator.planned.number}, with which the query began, had not; restart the query, or use "
             "transport='rows'"
         )

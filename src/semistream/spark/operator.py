@@ -58,7 +58,6 @@ class Operator:
     planned: StoreVersion  # what the driver saw
     tasks: int
     ignore_case: bool
-    direct: bool
     application: str  # name of the directory of shared files
     identity: str  # of those who share cached rows
     sample: str  # of those whose small tasks are judged together
@@ -81,10 +80,6 @@ class Operator:
         if self.pinned_by is not None:
             return self.pinned_by.ask(self.store, *batch, self.spec.refresh, self.planned)
         return pinned_version(Path(self.store), *batch, self.spec.refresh, self.planned)
-
-    def one_match(self, store: Store) -> bool:
-        """True when a stream row never has more than one match."""
-        return store.facts.unique or self.spec.multiple != "all"
 
     def plan(self, stream: pa.Schema, store: MasterStore, how: How | None = None) -> LookupPlan:
         """The join's plan for a stream; a version whose columns changed since the query began is refused."""
@@ -155,7 +150,7 @@ _modules = 0  # that were loaded when garbage was last looked for among all obje
 
 def open_content(operator: Operator) -> MasterStore:
     """The store with this batch's content; a worker keeps those used last, two for each of its operators."""
-    content, key = operator.content(), (operator.store, operator.direct)
+    content, key = operator.content(), (operator.store, operator.spec.direct)
     store = _stores.pop(key, None)
     if store is None or store.manifest.identity != content:
         del store
@@ -168,7 +163,7 @@ def open_content(operator: Operator) -> MasterStore:
 
 def _open(operator: Operator, content: StoreVersion) -> MasterStore:
     try:
-        store = MasterStore.open(operator.store, content.number, direct=operator.direct)
+        store = MasterStore.open(operator.store, content.number, direct=operator.spec.direct)
     except StoreNotFoundError as error:
         raise OtherVersionError(
             f"this task reads version {content.number} of {operator.store}, and host {socket.gethostname()} has "

@@ -156,7 +156,7 @@ def pin_service(spark: SparkSession) -> PinService | None:
 
 def serve(host: str, bind: str, port: int = 0) -> PinService:
     """Answer from now on, at an address that executors know as ``host``, for as long as this process lives."""
-    server = _Server((bind, port), _Handler)
+    server = _Server((bind, port))
     threading.Thread(target=server.serve_forever, name="semistream-pins", daemon=True).start()
     return PinService(host, server.server_address[1], server.secret)
 
@@ -166,10 +166,10 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+    def __init__(self, address: tuple[str, int]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.secret = secrets.token_bytes(32)
-        super().__init__(address, handler)
+        super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asks in another way is not answered; the asker says what is wrong."""

@@ -1,7 +1,4 @@
-"""What `enrich` is asked for, checked against stream and master, and made into an operator for the workers.
-
-Everything that can be checked is checked here, before Spark starts.
-"""
+"""What `enrich` is asked for, checked against stream and master, and made into an operator for the workers."""
 
 from __future__ import annotations
 
@@ -74,11 +71,12 @@ class Prepared:
     choice: Choice
     transport: str
     why_transport: str
+    many: bool  # may a row have several matches?
     store: MasterStore
 
 
 def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> Prepared:
-    """Everything is checked; nothing of Spark runs."""
+    """Everything that can be checked is checked here; nothing of Spark runs."""
     opened = open_store(_at_version(store, spec.master_version), allow_empty=spec.allow_empty)
     shed, stream, shed_bytes, counts_bytes = spec.shed, about.schema, 0, 0
     memory_bytes, tasks = parse_bytes(spec.memory, whole=opened.bytes), spec.tasks_per_host or about.tasks
@@ -91,13 +89,13 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
     plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
     read = plan.reads(opened)
     choice = choose_algorithm(spec.algorithm, read, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
-    single = opened.unique or spec.multiple != "all"
-    transport, why = _choose_transport(spec, plan, about.foreign, choice.join, single=single)
+    many = plan.how in ("left", "inner") and spec.multiple == "all" and not opened.unique
+    transport, why = _choose_transport(spec, plan, about.foreign, choice.join, many=many)
     path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct
     # What the cached rows depend on. A new version, or enrich called again for every batch, finds the same cache.
     algorithm = choice.join.name
     asked = (path, spec.keys, plan.how, plan.columns, plan.as_of, memory_bytes, algorithm, tasks, direct, transport)
-    shipped = replace(spec, columns=plan.columns, metrics=None, shed=shed)
+    shipped = replace(spec, columns=plan.columns, metrics=None, direct=direct, shed=shed)
     operator = Operator(
         spec=shipped,
         store=path,
@@ -108,7 +106,6 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
         planned=opened.manifest.identity,
         tasks=tasks,
         ignore_case=about.ignore_case,
-        direct=direct,
         application=about.application,
         identity=_digest(asked),
         sample=_digest((asked, shipped, fixed and opened.version)),
@@ -116,7 +113,7 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
         shed_bytes=shed_bytes,
         counts_bytes=counts_bytes,
     )
-    return Prepared(operator, plan, choice, transport, why, opened)
+    return Prepared(operator, plan, choice, transport, why, many, opened)
 
 
 def _check_shed(about: FrameFacts, spec: EnrichSpec) -> None:
@@ -161,7 +158,7 @@ def _at_version(
 
 
 def _choose_transport(
-    spec: EnrichSpec, plan: LookupPlan, foreign: dict[str, str], join: type[Join], *, single: bool
+    spec: EnrichSpec, plan: LookupPlan, foreign: dict[str, str], join: type[Join], *, many: bool
 ) -> tuple[str, str]:
     transport = spec.transport
     if spec.shed is not None:
@@ -182,6 +179,6 @@ def _choose_transport(
         return "keys", "a semi or anti join needs only the key"
     others = [field for field in plan.stream if field.name not in plan.matching_columns]
     size = stream_row_bytes(pa.schema(others)) if others else 0
-    if single or size > LISTS_ABOVE_BYTES:
+    if not many or size > LISTS_ABOVE_BYTES:
         return "keys", f"the stream's other columns take about {size} bytes a row and stay in the JVM"
     return "rows", f"a row may have several matches, and the stream's other columns take only about {size} bytes"

@@ -58,7 +58,7 @@ def _share(root: Path, batch: int, rate: float | None, now: float) -> float:
     past = [PastBatch(float(pin["at"])) for pin in reversed(pins[-2:])]
     last = files[pins[-1]["batch"]]
     parts = [read_part(path, whole=False) for path in last]
-    rows, shed = (sum(getattr(part, name) for part in parts) for name in ("rows_in", "rows"))
+    rows, shed = sum(part.rows_in for part in parts), sum(part.rows for part in parts)
     ended = max((path.stat().st_mtime for path in last), default=past[0].began)
     past[0] = PastBatch(past[0].began, rows, rows - shed, ended - past[0].began)
     # As before where nothing is known: a stream that was too fast is not loaded whole because a clock was set back.
