@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.contract import Join, Prediction, Scenario
-from semistream.joins.costs import Master, gap_pages, swept
+from semistream.joins.costs import Master, swept
 from semistream.joins.groups import Groups
 from semistream.joins.output import MOST_ROWS, Indices, Output, pieces
 from semistream.joins.papers.master_cache import MasterCache, row_cost
@@ -151,7 +151,7 @@ class DerakhshanJoin(Join):
         hits = master.popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
         others = master.popularity.without(min(keys, master.keys - 1))
-        read = swept(others.distinct(block * (1 - hits)), master, gap_pages(facts))
+        read = swept(others.distinct(block * (1 - hits)), master, facts)
         block_bytes = block * (output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan))
         parts = {"index": facts.index_bytes, "block": block_bytes, "cache": rows * row_cost(facts, plan)}
         words = "one read for the misses of a block on the same page"
