@@ -161,12 +161,11 @@ def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
 def behind_cache(slots: float, cached: float, master: Master) -> tuple[float, float, float]:
     """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses per read, span in arrivals)."""
     popularity = master.popularity
-    hits = popularity.head(cached) if cached < popularity.keys else 1.0
+    hits = popularity.head(cached)
     if hits >= 1 - 1e-9:
         return 1.0, math.inf, math.inf
-    misses, span = queue_reads(
-        slots, popularity.without(cached).partitions(master.partitions, ranked=master.profile.ranked)
-    )
+    others = popularity.without(cached).partitions(master.partitions, ranked=master.profile.ranked)
+    misses, span = queue_reads(slots, others)
     return hits, misses, span / (1 - hits)
 
 
