@@ -9,12 +9,12 @@ import queue
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 LEAST_ROWS = 1024  # of what a thread is given: for fewer, waking it costs more than it does
 _MOST_THREADS = 1024  # of all joins together; a thread is made when there is work for it
+_pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def piece_rows(rows: int, most: int, threads: int) -> int:
@@ -30,13 +30,13 @@ def piece_rows(rows: int, most: int, threads: int) -> int:
 
 
 def _pool() -> ThreadPoolExecutor:
-    return _pool_of(os.getpid())
-
-
-@lru_cache(1)
-def _pool_of(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
     """One pool per process: never made before a fork, never shared across one."""
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="semistream-join")
+    pid = os.getpid()
+    if pid not in _pools:
+        _pools.setdefault(pid, ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="semistream-join"))
+        for other in [other for other in list(_pools) if other != pid]:
+            _pools.pop(other, None)
+    return _pools[pid]
 
 
 class Ahead(Generic[T]):
