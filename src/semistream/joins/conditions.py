@@ -144,14 +144,11 @@ class Similar(Condition):
         if not isinstance(self.distance, int) or not 0 <= self.distance < 255:
             raise ArgumentError(f"distance={self.distance!r} must be a whole number from 0 to 254")
 
-    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
-        super().check(stream, master)
-        _rapidfuzz()
-
     def _check_types(self, ours: pa.DataType, theirs: pa.DataType) -> None:
         for kind in (ours, theirs):
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise SchemaError(f"{self}: a column is {kind}; similarity compares strings")
+        _rapidfuzz()
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
         process, levenshtein = _rapidfuzz()
@@ -198,7 +195,7 @@ def _ranges(ours: _Known, theirs: _Known, first: Indices, last: Indices, most: i
 
 def _all_with_all(ours: Indices, theirs: Indices, most: int, compare: Callable[[slice], Mask]) -> Pairs:
     """Pairs of places, by comparing a few of ours at a time with all of theirs."""
-    step = max(1, min(_CELLS, max(most, 1)) // max(1, len(theirs)))
+    step = max(1, min(_CELLS, most) // max(1, len(theirs)))
     for start in range(0, len(ours) if len(theirs) else 0, step):
         some = slice(start, start + step)
         left, right = np.nonzero(compare(some))
@@ -248,7 +245,7 @@ def _moved(values: npt.NDArray[Any], by: Any) -> npt.NDArray[Any]:
 
 def _strings(column: pa.Array) -> tuple[list[str], Indices]:
     places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-    return column.take(pa.array(places)).to_pylist(), places
+    return column.drop_null().to_pylist(), places
 
 
 def _rapidfuzz() -> tuple[Any, Any]:

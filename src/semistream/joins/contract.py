@@ -5,17 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import pyarrow as pa
 
+from semistream.budget import Budget
 from semistream.errors import AccountingError, ArgumentError, InvariantError
+from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
 from semistream.stores.contract import Ability, Store, StoreFacts, check_abilities
-
-if TYPE_CHECKING:
-    from semistream.budget import Budget
-    from semistream.lookup.bind import LookupPlan
 
 
 class Front(Protocol):

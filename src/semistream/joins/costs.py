@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from semistream.joins.contract import Profile
 from semistream.stores.contract import StoreFacts
-from semistream.stores.device import Device
 
 Floats = npt.NDArray[np.float64]
 _SINGLE = 4096  # ranks that are a class of their own
@@ -31,14 +30,14 @@ class Popularity:
     """Classes of keys: ``count`` keys each, every one with ``share`` of the stream."""
 
     def __init__(self, keys: int, skew: float) -> None:
-        self.keys, self.skew = max(1, int(keys)), float(skew)
+        self.keys = max(1, int(keys))
         edges = [float(rank) for rank in range(1, min(self.keys, _SINGLE) + 1)]
         while edges[-1] < self.keys:
             edges.append(min(float(self.keys), max(edges[-1] + 1, np.floor(edges[-1] * _GROWTH))))
         first = np.array([1.0, *(edge + 1 for edge in edges[:-1])])
         last = np.array(edges)
         self.count: Floats = last - first + 1
-        weights = _power_sums(first, last, self.skew)
+        weights = _power_sums(first, last, skew)
         self.share: Floats = weights / weights.sum() / self.count
 
     def head(self, first: float) -> float:
@@ -49,7 +48,7 @@ class Popularity:
         rest = object.__new__(Popularity)
         left = self.count - self._among(first)
         kept = np.flatnonzero(left > 0) if (left > 0).any() else np.array([len(left) - 1])
-        rest.keys, rest.skew = int(max(1, left.sum())), self.skew
+        rest.keys = int(max(1, left.sum()))
         rest.count, rest.share = np.maximum(left[kept], 1e-9), self.share[kept]
         rest.share = rest.share / (rest.share * rest.count).sum()
         return rest
@@ -160,12 +159,11 @@ def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
 def behind_cache(slots: float, cached: float, master: Master) -> tuple[float, float, float]:
     """HYBRIDJOIN behind a cache of the most popular keys: (hit ratio, misses per read, span in arrivals)."""
     popularity = master.popularity
-    hits = popularity.head(cached) if cached < popularity.keys else 1.0
+    hits = popularity.head(cached)
     if hits >= 1 - 1e-9:
         return 1.0, math.inf, math.inf
-    misses, span = queue_reads(
-        slots, popularity.without(cached).partitions(master.partitions, ranked=master.profile.ranked)
-    )
+    others = popularity.without(cached).partitions(master.partitions, ranked=master.profile.ranked)
+    misses, span = queue_reads(slots, others)
     return hits, misses, span / (1 - hits)
 
 
@@ -178,10 +176,11 @@ class Swept:
     gaps: float  # pages that nobody asked for
 
     @staticmethod
-    def of(keys: float, pages: float, gap_pages: int, request_pages: int) -> "Swept":
-        """For keys that fell on R's pages at random; those at most ``gap_pages`` apart are read as one."""
+    def of(keys: float, pages: float, facts: StoreFacts, request_pages: int) -> "Swept":
+        """For keys that fell on R's pages at random; pages so near that the gap costs less are read as one."""
         density = -math.expm1(-keys / pages)
-        gap_pages = min(gap_pages, request_pages - 1)  # a request has a longest length
+        nearest = int(1 + facts.device.gap_bytes // facts.page_bytes)
+        gap_pages = min(nearest, request_pages - 1)  # a request has a longest length
         if gap_pages < 1:
             return Swept(pages * density, pages * density, 0.0)
         skipped, most = 1 - density, gap_pages - 1  # from a page on, the pages that nobody asked for: a geometric law
@@ -191,18 +190,13 @@ class Swept:
         requests = min(density, density * apart + spanned / request_pages)
         return Swept(pages * density, pages * requests, pages * passed)
 
-    def seconds(self, device: Device, page_bytes: int) -> float:
-        return device.seconds(self.requests, (self.pages + self.gaps) * page_bytes)
+    def seconds(self, facts: StoreFacts) -> float:
+        return facts.device.seconds(self.requests, (self.pages + self.gaps) * facts.page_bytes)
 
 
-def gap_pages(facts: StoreFacts) -> int:
-    """How far apart pages may be that are read as one."""
-    return int(1 + facts.device.gap_bytes // facts.page_bytes)
-
-
-def swept(keys: float, master: Master, gap_pages: int) -> Swept:
+def swept(keys: float, master: Master, facts: StoreFacts) -> Swept:
     """What so many different keys need together; a page and a request at least."""
-    read = Swept.of(keys, master.pages, gap_pages, master.request_pages)
+    read = Swept.of(keys, master.pages, facts, master.request_pages)
     return Swept(max(1.0, read.pages), max(1.0, read.requests), read.gaps)
 
 

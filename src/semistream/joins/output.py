@@ -124,15 +124,11 @@ class Output:
             yield self._without_match(rows) if how == "left" else rows
 
     def _without_match(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        added = [self._default(name, rows.num_rows) for name in self.plan.names]
+        given = [(self.plan.defaults.get(name), self.plan.output.field(name).type) for name in self.plan.names]
+        added = [pa.repeat(pa.scalar(value, kind), rows.num_rows) for value, kind in given]
         if self.plan.status is not None:
             added.append(status_column(np.zeros(rows.num_rows, np.bool_)))
         return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=self.plan.output)
-
-    def _default(self, name: str, count: int) -> pa.Array:
-        kind = self.plan.output.field(name).type
-        value = self.plan.defaults.get(name)
-        return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
 def status_column(matched: Mask) -> pa.Array:

@@ -17,10 +17,10 @@ from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.groups import product_of_groups
 from semistream.joins.output import MOST_ROWS, Indices, Output, matching, pieces, status_column
+from semistream.joins.sizes import projected
 from semistream.joins.threads import piece_rows, side_by_side
 from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Projection
 from semistream.stats import Stats
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch
@@ -130,8 +130,8 @@ class WholeJoin(Join):
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        target = Projection(facts.layout, plan.needed).target
-        text = facts.text_bytes if not target.fixed else 0.0
+        target = projected(facts, plan)
+        text = 0.0 if target.fixed else facts.text_bytes
         decoded = 8 * sum(plan.is_code(name) for name in plan.columns)
         return int(1.1 * facts.rows * (8 + target.head + decoded + text)) + 4096 * (1 + len(plan.columns))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.contract import Join, Prediction, Scenario
-from semistream.joins.costs import Master, gap_pages, swept
+from semistream.joins.costs import Master, swept
 from semistream.joins.groups import Groups
 from semistream.joins.output import MOST_ROWS, Indices, Output, pieces
 from semistream.joins.papers.master_cache import MasterCache, row_cost
@@ -42,8 +42,7 @@ class DerakhshanJoin(Join):
         buffer, self.block_rows, cached = self._divide(self.scenario)
         budget.require("index", facts.index_bytes)
         budget.require("buffer", buffer)
-        budget.require("output", self.block_rows * output_row_bytes(facts, plan))
-        budget.require("block", self.block_rows * self._waiting_bytes(facts, plan))
+        budget.require("block", self.block_rows * self._tuple_bytes(facts, plan))
         budget.grant("cache", cached * row_cost(facts, plan))
         self._fetch_bytes = self.block_rows * cell_bytes(facts, projected(facts, plan))
         self.projection = Projection(facts.layout, plan.needed)
@@ -54,8 +53,10 @@ class DerakhshanJoin(Join):
         self.cache = MasterCache(facts, cached, self.output)
 
     @staticmethod
-    def _waiting_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
-        return row_charge(plan.stream) + cell_bytes(facts, projected(facts, plan)) + _INDEX_BYTES
+    def _tuple_bytes(facts: StoreFacts, plan: LookupPlan) -> int:
+        """What a tuple of a block takes, with a row that it asks for and its row of output."""
+        asked = row_charge(plan.stream) + cell_bytes(facts, projected(facts, plan)) + _INDEX_BYTES
+        return asked + output_row_bytes(facts, plan)
 
     @classmethod
     def _divide(cls, scenario: Scenario) -> tuple[int, int, int]:
@@ -63,7 +64,7 @@ class DerakhshanJoin(Join):
         facts, plan, total = scenario.facts, scenario.plan, scenario.memory_bytes
         spare = max(0, total - cls.least_bytes(facts, plan))
         buffer = buffer_bytes(facts, spare, _BUFFER_SHARE)
-        tuple_bytes = output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan)
+        tuple_bytes = cls._tuple_bytes(facts, plan)
         block = 1 + min(MOST_ROWS, int(spare * _BLOCK_SHARE) // tuple_bytes)
         left = max(0, total - facts.index_bytes - buffer - block * tuple_bytes)
         return buffer, block, left // row_cost(facts, plan)
@@ -138,8 +139,7 @@ class DerakhshanJoin(Join):
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        row = output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan)
-        return int(facts.index_bytes + facts.largest_page + row)
+        return int(facts.index_bytes + facts.largest_page + cls._tuple_bytes(facts, plan))
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
@@ -151,8 +151,8 @@ class DerakhshanJoin(Join):
         hits = master.popularity.least_recently_used(keys)
         # What misses is mostly what the cache does not hold: the keys after the most popular ones.
         others = master.popularity.without(min(keys, master.keys - 1))
-        read = swept(others.distinct(block * (1 - hits)), master, gap_pages(facts))
-        block_bytes = block * (output_row_bytes(facts, plan) + cls._waiting_bytes(facts, plan))
+        read = swept(others.distinct(block * (1 - hits)), master, facts)
+        block_bytes = block * cls._tuple_bytes(facts, plan)
         parts = {"index": facts.index_bytes, "block": block_bytes, "cache": rows * row_cost(facts, plan)}
         words = "one read for the misses of a block on the same page"
         counts = (hits, block / read.requests, read.pages / read.requests)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.joins.costs import queue_reads
+from semistream.joins.groups import Groups
 from semistream.joins.papers.waiting_join import Incoming, Shares, WaitingJoin
 
 
@@ -50,7 +51,7 @@ class HybridJoin(WaitingJoin):
             self.stats.sweeps += 1
             whole = self.partitions.in_one_piece(number)
             for codes, rows in self.partitions.load(number):
-                leaving.append((yield from self._meet(codes, rows, whole=whole)))
+                leaving.append((yield from self._meet(Groups.of(codes, rows), whole=whole)))
             self.stats.count_reads(self.partitions.reader.counters)
         gone = np.unique(np.concatenate(leaving))
         self.fruitless += not self.table.matched[self.table.slots_of(leaving[0])].any()

@@ -89,21 +89,19 @@ class Meeting:
 
     def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
         """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
-        self._count_waits(slots, iteration)
-        most = self.output.most_rows
+        table, most = self.table, self.output.most_rows
+        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
         for start in range(0, len(slots), most):
-            some = slots[start : start + most]
-            matched = self.table.matched[some]
-            if not self.output.all_left(matched):
-                yield from self.output.settled(self.table.take(some), matched)
+            yield from self._settle(slots[start : start + most])
+
+    def _settle(self, slots: Slots) -> Iterator[pa.RecordBatch]:
+        matched = self.table.matched[slots]
+        if not self.output.all_left(matched):
+            yield from self.output.settled(self.table.take(slots), matched)
 
     def _has_key(self, slots: Slots) -> Mask:
         names = self.output.plan.stream_keys
         return np.logical_and.reduce([self.table.has_value(slots, name) for name in names])
-
-    def _count_waits(self, slots: Slots, iteration: int) -> None:
-        table = self.table
-        self.waits.add(iteration - table.born[slots].astype(np.int64), table.clock() - table.came[slots].astype(float))
 
     def clear(self) -> None:
         """Forget what is kept for tuples that wait."""
@@ -177,25 +175,22 @@ class OrderedMeeting(Meeting):
     def _addresses(self, slots: Slots) -> Addresses:
         return address_of(self._cells) + slots.astype(np.int64) * self._size
 
-    def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
-        """These tuples, in their order, have met all that they ever will."""
+    def _settle(self, slots: Slots) -> Iterator[pa.RecordBatch]:
+        """In their order, each with all its matches."""
         if not self.output.wants_rows:
-            yield from super().settle(slots, iteration)
+            yield from super()._settle(slots)
             return
-        self._count_waits(slots, iteration)
-        for start in range(0, len(slots), self.output.most_rows):
-            some = slots[start : start + self.output.most_rows]
-            stream, cells = self.table.take(some), self._addresses(some)
-            codes = self.table.codes_of(self.table.entries_of(some))
-            done = 0
-            for one in [*np.flatnonzero(self._many[some]).tolist(), len(some)]:
-                if one > done:
-                    run, first = stream.slice(done, one - done), np.arange(done, one)
-                    last = first + self._held[some[first]]
-                    yield from emit(self._from_cells, run, codes[done:one], first, last, cells)
-                if one < len(some):
-                    yield from emit_one(self.output, stream.slice(one, 1), codes[one : one + 1], self._reader)
-                done = one + 1
+        stream, cells = self.table.take(slots), self._addresses(slots)
+        codes = self.table.codes_of(self.table.entries_of(slots))
+        done = 0
+        for one in [*np.flatnonzero(self._many[slots]).tolist(), len(slots)]:
+            if one > done:
+                run, first = stream.slice(done, one - done), np.arange(done, one)
+                last = first + self._held[slots[first]]
+                yield from emit(self._from_cells, run, codes[done:one], first, last, cells)
+            if one < len(slots):
+                yield from emit_one(self.output, stream.slice(one, 1), codes[one : one + 1], self._reader)
+            done = one + 1
         self._held[slots] = self._many[slots] = False
 
     def clear(self) -> None:

@@ -12,7 +12,7 @@ read when nobody waits; chunks end between keys.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.errors import ArgumentError, InvariantError
+from semistream.joins.conditions import Condition
 from semistream.joins.contract import JoinSettings
-from semistream.joins.papers.stream_table import Entries, Slots
+from semistream.joins.groups import Groups
+from semistream.joins.papers.stream_table import Slots
 from semistream.joins.papers.waiting_join import Incoming, Shares, WaitingJoin
 from semistream.keys import Codes
 from semistream.rows import Addresses
@@ -100,7 +102,10 @@ class MeshJoin(WaitingJoin):
             if len(self.partitions):
                 whole = run == 1 and self.partitions.in_one_piece(first)
                 for codes, rows in self._load(first, first + run):
-                    yield from self._meet(codes, rows, whole=whole)
+                    if self.plan.condition is None:
+                        yield from self._meet(Groups.of(codes, rows), whole=whole)
+                    else:
+                        yield from self._compare(codes, rows, self.plan.condition)
                 self.stats.count_reads(self.partitions.reader.counters)
             self.chunks_done += run
             count -= run
@@ -111,11 +116,8 @@ class MeshJoin(WaitingJoin):
                 yield from self.meeting.settle(slots, self.iteration + 1)  # before the next step takes its tuples
                 self.table.expire(slots)
 
-    def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
-        """As every waiting join on the key; under a condition, with all that wait."""
-        condition = self.plan.condition
-        if condition is None:
-            return (yield from super()._meet(codes, rows, whole=whole))
+    def _compare(self, codes: Codes, rows: Addresses, condition: Condition) -> Iterator[pa.RecordBatch]:
+        """Join rows of R under a condition, with all that wait."""
         columns = to_batch(self.store, codes, rows, condition.master_columns).columns
         waiting, most = self.table.waiting_slots(), self.output.most_rows
         for start in range(0, len(waiting), most):
@@ -123,7 +125,6 @@ class MeshJoin(WaitingJoin):
             stream = self.table.take(slots).column(condition.stream)
             for left, right in condition.pairs(stream, columns, most):
                 yield from self.meeting.paired(slots[left], codes[right], rows[right])
-        return np.empty(0, np.int64)
 
     def _load(self, first: int, last: int) -> Iterator[tuple[Codes, Addresses]]:
         """The rows of the chunks [first, last), by one read."""

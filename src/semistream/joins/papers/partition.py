@@ -94,7 +94,7 @@ class BlockJoin(HybridJoin):
         self.stats.sweeps += 1
         whole = self.partitions.in_one_piece(number)
         for codes, rows in self.partitions.load(number):
-            yield from self._meet(codes, rows, whole=False)
+            yield from self._meet(Groups.of(codes, rows), whole=False)
             fits = self.block_bytes + _size(len(rows), self.facts) <= self._limit
             if whole and (fits or self._weaker(number) is not None):
                 packed = copy_rows(self.facts.layout, rows)

@@ -60,14 +60,13 @@ class ParallelCacheJoin(Join):
     needs = SemiStreamCacheJoin.needs
 
     def _set_up(self) -> None:
-        kind = SemiStreamCacheJoin
         count, share, settings = self._nodes(self.scenario)
         self.budget.require("nodes", count * share)
-        buffer = kind.divide(replace(self.scenario, memory_bytes=share, settings=settings)).buffer
+        buffer = SemiStreamCacheJoin.divide(replace(self.scenario, memory_bytes=share, settings=settings)).buffer
         parts = Partitions(cast("PageStore", self.store), buffer)
         self._firsts = parts.first_codes[: parts.of_base()]
         self.nodes: list[Node] = [
-            kind(self.store, self.plan, Budget(share), settings)
+            SemiStreamCacheJoin(self.store, self.plan, Budget(share), settings)
             if self.settings.workers == "threads"
             else RemoteNode(self.store, self.plan, share, settings)
             for _ in range(count)
@@ -167,22 +166,22 @@ class RemoteNode:
         self._before = self.stats  # what processes counted that are gone
         self.unmatched_sample: list[object] = []
 
-    def _start(self) -> Connection:
-        if self._ours is not None and self._process is not None and self._process.poll() is None:
-            return self._ours
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        if self._process is not None and self._ours is not None and self._process.poll() is None:
+            return self._process, self._ours
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         connection = Connection(ours.detach())
         connection.send(self._arguments)
-        weakref.finalize(self, _end, self._process)
-        self._ours = connection
-        return connection
+        weakref.finalize(self, _end, process)
+        self._process, self._ours = process, connection
+        return process, connection
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Join.join`."""
-        ours = self._start()
+        process, ours = self._start()
         sender = threading.Thread(target=_send, args=(ours, batches), daemon=True)
         sender.start()
         result: Any = None
@@ -194,18 +193,13 @@ class RemoteNode:
             raise SemistreamError("a node of the parallel join ended unexpectedly, for lack of memory maybe") from None
         finally:
             if not isinstance(result, tuple):  # the process has ended, or its stream is abandoned
-                self._stop()
+                _end(process)
+                ours.close()
+                self._process, self._before = None, self.stats
             sender.join()
         if isinstance(result, SemistreamError):
             raise result
         self.stats, self.unmatched_sample = self._before + result[0], result[1]
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            _end(self._process)
-        if self._ours is not None:
-            self._ours.close()
-        self._process, self._ours, self._before = None, None, self.stats
 
     def check(self) -> None:
         """The node checks itself at the end of every stream."""

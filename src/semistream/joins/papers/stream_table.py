@@ -221,11 +221,10 @@ class _Column:
 
     def take(self, slots: Slots) -> pa.Array:
         values, valid = self._values[slots], self.valid[slots]
-        nulls = int(len(valid) - valid.sum())
-        bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+        bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
         if pa.types.is_boolean(self.kind):
             values = np.packbits(values, bitorder="little")
-        return pa.Array.from_buffers(self.kind, len(slots), [bits, pa.py_buffer(values)], null_count=nulls)
+        return pa.Array.from_buffers(self.kind, len(slots), [bits, pa.py_buffer(values)])
 
 
 class _Blocks:

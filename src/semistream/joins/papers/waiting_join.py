@@ -26,7 +26,6 @@ from semistream.joins.papers.stream_table import Entries, Slots, StreamTable, sl
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Addresses
 from semistream.stores.contract import PageStore, StoreFacts
 
 MOST_BUFFER = 1 << 20
@@ -208,9 +207,8 @@ class WaitingJoin(Join):
     def _added(self, slots: Slots) -> None:
         """Tuples wait in these slots now."""
 
-    def _meet(self, codes: Codes, rows: Addresses, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
+    def _meet(self, groups: Groups, *, whole: bool) -> Generator[pa.RecordBatch, None, Entries]:
         """Join rows of R (``whole`` groups or not) with all that wait for them; returns the entries that met some."""
-        groups = Groups.of(codes, rows)
         entries = self.table.lookup(groups.codes)
         hit = np.flatnonzero(entries >= 0)
         groups, entries = groups[hit], entries[hit]

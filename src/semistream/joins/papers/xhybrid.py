@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.joins.costs import queue_reads, settled
@@ -46,12 +45,9 @@ class XHybridJoin(HybridJoin):
 
     def _disk_phase(self) -> Iterator[pa.RecordBatch]:
         """Probe the pinned part first; then, if anybody still waits, go on as HYBRIDJOIN."""
-        entries = self.table.lookup(self._pinned.codes)
-        hit = np.flatnonzero(entries >= 0)
-        entries = entries[hit]
+        entries = yield from self._meet(self._pinned, whole=False)
         if len(entries):
             self.iteration += 1
-            yield from self.meeting.meet(entries, self._pinned[hit])
             yield from self.meeting.settle(self.table.slots_of(entries), self.iteration)
             self.fruitless += 1  # an iteration of its own, without a partition
             self.table.remove(entries)

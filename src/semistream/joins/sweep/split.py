@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semistream.joins.contract import Prediction, Scenario
-from semistream.joins.costs import Master, Popularity, Swept, gap_pages, swept
+from semistream.joins.costs import Master, Popularity, Swept, swept
 from semistream.joins.output import MOST_ROWS
 from semistream.joins.sizes import output_row_bytes, projected, row_charge, waiting_bytes
 from semistream.joins.sweep.cache import TupleCache, key_cell
@@ -94,7 +94,7 @@ def elasticity(density: float, read_seconds: float, facts: StoreFacts, longest_r
     touched = -math.log(max(1e-9, 1 - min(density, 1 - 1e-9))) * pages  # keys, if they fell at random
 
     def cost(keys: float) -> float:
-        return Swept.of(keys, pages, gap_pages(facts), longest_request).seconds(facts.device, facts.page_bytes)
+        return Swept.of(keys, pages, facts, longest_request).seconds(facts)
 
     slope = math.log(cost(touched * _LITTLE) / cost(touched)) / math.log(_LITTLE)
     return min(1.0, max(0.0, 1 - slope)) * read_seconds / (read_seconds + MISS_SECONDS)
@@ -182,8 +182,8 @@ class Split:
         window = max(1.0, min(gathered, whole))
         others = self._popularity.without(min(cached, master.keys - 1.0))
         waiting = others.distinct(window)
-        read = swept(waiting, master, gap_pages(self._facts))
-        seconds = read.seconds(self._facts.device, self._facts.page_bytes)
+        read = swept(waiting, master, self._facts)
+        seconds = read.seconds(self._facts)
         return At(cached, hits, far, window, window / whole, waiting, read, seconds / window)
 
     def rest(self) -> float:
