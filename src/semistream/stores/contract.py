@@ -169,8 +169,7 @@ class GroupReader(ABC):
         whole[:] = True
         for start in range(0, len(codes), most_codes):
             for index, rows in self.find(codes[start : start + most_codes], min(self.buffer_bytes, len(staging))):
-                offsets = np.zeros(len(rows) + 1, np.int64)
-                np.cumsum(projection.lengths(rows), out=offsets[1:])
+                offsets = np.append(0, np.cumsum(projection.lengths(rows)))
                 if offsets[-1] > len(staging):
                     raise InvariantError(f"{offsets[-1]:,} bytes of rows for a staging of {len(staging):,}")
                 projection.copy_to(rows, offsets[:-1] + address_of(staging))

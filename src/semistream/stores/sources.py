@@ -1,22 +1,18 @@
 """Anything that holds a master table, as a stream of Arrow batches."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from semistream.errors import ArgumentError, SchemaError, local_path
 
-if TYPE_CHECKING:
-    from semistream.stores.paged.store import Progress
-
+Progress = Callable[[str, int, int | None], None]  # what is done, how much of it so far, and of how much
 Rows = TypeVar("Rows", bound=Sized)
 _BATCH_ROWS = 1 << 16
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".gz": "csv", ".arrow": "ipc", ".feather": "ipc"}
@@ -61,14 +57,16 @@ def open_source(source: object, columns: list[str] | None) -> TableInput:
     )
 
 
-def reported(pieces: Iterable[Rows], phase: str, total: int | None, progress: Progress | None) -> Iterator[Rows]:
-    """The same batches or blocks; how many rows have come so far is reported after each."""
+def reported(
+    pieces: Iterable[Rows], phase: str, total: int | Callable[[], int] | None, progress: Progress | None
+) -> Iterator[Rows]:
+    """The same batches or blocks, with a report of the rows so far after each; a function gives a total known later."""
     seen = 0
     for piece in pieces:
         yield piece
         seen += len(piece)
         if progress is not None:
-            progress(phase, seen, total)
+            progress(phase, seen, total() if callable(total) else total)
 
 
 def _files(path: Path, columns: list[str] | None) -> TableInput:

@@ -255,8 +255,7 @@ def filled(template: str, environment: Mapping[str, str]) -> str:
     return _VALUE.sub(quoted, template)  # in one pass: a value that looks like a variable is none
 
 
-def _open(value: str, home: Path, staging: Path, *, schema: str = "public") -> PostgresWarehouse:
-    del home
+def _open(value: str, _home: Path, staging: Path, *, schema: str = "public") -> PostgresWarehouse:
     return PostgresWarehouse(filled(value, os.environ), staging=staging, schema=schema or "public")
 
 

@@ -23,10 +23,10 @@ from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_pro
 from semistream.stores.paged.publishing import DRAFTS, publish, removed_on_error
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import open_source, reported
+from semistream.stores.sources import Progress, open_source, reported
 
 if TYPE_CHECKING:
-    from semistream.stores.paged.store import MasterStore, Progress
+    from semistream.stores.paged.store import MasterStore
 
 DEFAULT_PAGE_BYTES = 4096  # docs/decisions/0001-page-file.md
 
@@ -112,17 +112,11 @@ class Build:
                 self.check_null_keys(packer.null_keys, f"the first {counted(packer.rows, 'row')}")
                 yield block
 
-        def in_order() -> Iterator[Block]:
-            written = 0
-            for block in sort_blocks(blocks(), parse_bytes(self.memory), self.root):
-                yield block
-                written += len(block)
-                if self.progress is not None:
-                    self.progress("write pages", written, packer.rows - packer.null_keys)
-
+        ordered = sort_blocks(blocks(), parse_bytes(self.memory), self.root)
+        ordered = reported(ordered, "write pages", lambda: packer.rows - packer.null_keys, self.progress)
         # A source of unknown size gets no filter: it would have to be sized before the rows are seen.
         rows = opened.rows or 0
-        entry = write_segment(self.root, packer.layout, self.page_bytes, in_order(), filtered_rows=rows)
+        entry = write_segment(self.root, packer.layout, self.page_bytes, ordered, filtered_rows=rows)
         return self.publish(packer, [entry], previous)
 
     def begin(self, source: pa.Schema) -> tuple[Packer, Manifest | None]:

@@ -27,10 +27,10 @@ from semistream.rows import Projection
 from semistream.stores.paged.manifest import ColumnGroup, Manifest, SegmentEntry
 from semistream.stores.paged.segment import write_segment
 from semistream.stores.paged.sorting import Block
-from semistream.stores.sources import reported
+from semistream.stores.sources import Progress, reported
 
 if TYPE_CHECKING:
-    from semistream.stores.paged.store import MasterStore, Progress
+    from semistream.stores.paged.store import MasterStore
 
 Groups = Mapping[str, Sequence[str]]
 

@@ -34,19 +34,18 @@ class Level:
 
 
 class Levels:
-    """The levels of a version, and the number of their pages."""
+    """The levels of a version, from its segments and the edges of their pages."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], edges: Pages) -> None:
         bases = [one for one in segments if one.entry.role == "base"]
         nothing = np.empty(0, np.uint64)
         one_base = len(bases) == 1
         firsts = bases[0].firsts if one_base else np.concatenate([nothing, *(one.section("firsts") for one in bases)])
         self.all = [Level(0, firsts, nothing)]
-        self.pages = sum(one.pages for one in bases)
-        for segment in segments:
+        self.pages = int(edges[-1])
+        for first_page, segment in zip(edges[:-1].tolist(), segments, strict=True):
             if segment.entry.role == "delta":
-                self.all.append(Level(self.pages, segment.firsts, segment.section("changed")))
-                self.pages += segment.pages
+                self.all.append(Level(first_page, segment.firsts, segment.section("changed")))
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         low, high = self.all[0].locate(codes)

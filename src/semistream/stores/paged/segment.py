@@ -241,14 +241,9 @@ class Segment:
         """The first stride of each page; empty when every page takes one."""
         return self.section("starts", np.int64)
 
-    @property
-    def index_bytes(self) -> int:
-        """Memory that the index takes, with the codes that a delta changed."""
-        return sum(map(self.bytes_of, ("firsts", "starts", "changed")))
-
-    def bytes_of(self, section: str) -> int:
-        """Bytes of a section; 0 when there is none."""
-        return self.sections[section][1] if section in self.sections else 0
+    def bytes_of(self, *names: str) -> int:
+        """Bytes of these sections together; those that are not there have none."""
+        return sum(self.sections[name][1] for name in names if name in self.sections)
 
     def places(self, pages: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Stride number and length in strides of each page."""

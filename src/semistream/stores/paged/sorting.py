@@ -75,7 +75,7 @@ class _Run:
     block: Block  # the rows that come next, from the first `load` on
 
     def __init__(self, file: IO[bytes], scratch: Path, rows: Block, block_bytes: int) -> None:
-        self._file = file
+        self.file = file
         self._scratch = scratch
         self._places: list[tuple[int, int, int]] = []
         self._next = 0
@@ -96,10 +96,10 @@ class _Run:
         place, count, size = self._places[self._next]
         self._next += 1
         with explained("read spilled rows from", self._scratch):  # what the buffer holds is written first
-            self._file.seek(place)
-            codes = np.frombuffer(self._file.read(8 * count), np.uint64)
-            lengths = np.frombuffer(self._file.read(8 * count), np.int64)
-            data = np.frombuffer(self._file.read(size), np.uint8)
+            self.file.seek(place)
+            codes = np.frombuffer(self.file.read(8 * count), np.uint64)
+            lengths = np.frombuffer(self.file.read(8 * count), np.int64)
+            data = np.frombuffer(self.file.read(size), np.uint8)
         rows = np.cumsum(lengths) - lengths + address_of(data)
         self.block = Block(codes, rows, lengths, [data])
 
@@ -123,12 +123,10 @@ def sort_blocks(blocks: Iterable[Block], memory_bytes: int, scratch: Path) -> It
     with ExitStack() as stack:
 
         def spill() -> None:
-            if not runs:
-                with explained("spill rows to", scratch):
-                    files.append(stack.enter_context(tempfile.TemporaryFile(dir=scratch)))
-            runs.append(_Run(files[0], scratch, Block.sorted_from(pending), block_bytes))
+            with explained("spill rows to", scratch):
+                file = runs[0].file if runs else stack.enter_context(tempfile.TemporaryFile(dir=scratch))
+            runs.append(_Run(file, scratch, Block.sorted_from(pending), block_bytes))
 
-        files: list[IO[bytes]] = []
         for block in blocks:
             pending.append(block)
             held += block.bytes

@@ -14,7 +14,7 @@ number of updates, a code is looked up in exactly one level, the newest that lis
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
@@ -37,8 +37,9 @@ from semistream.stores.paged.lookups import Level, Levels, MasterReader
 from semistream.stores.paged.manifest import Manifest, StoreVersion
 from semistream.stores.paged.reading import LONGEST_REQUEST
 from semistream.stores.paged.segment import Segment
+from semistream.stores.sources import Progress
 
-Progress = Callable[[str, int, int | None], None]
+__all__ = ["MasterStore", "Progress"]
 
 
 class MasterStore:
@@ -76,9 +77,7 @@ class MasterStore:
         have = {segment.entry: segment for segment in opened}
         self.segments = [
             have.get(entry) or Segment(self.path / entry.file, entry, manifest.page_bytes, direct=direct)
-            for role in ("base", "delta")  # in page order
-            for entry in entries
-            if entry.role == role
+            for entry in sorted(entries, key=lambda entry: entry.role)  # bases, then deltas: in page order
         ]
         self.edges = np.cumsum([0] + [segment.pages for segment in self.segments])
         self.pages = int(self.edges[-1])  # of all levels
@@ -89,7 +88,7 @@ class MasterStore:
     @cached_property
     def located(self) -> Levels:
         """The index; read when it is needed, since a lookup may need only that of a group."""
-        return Levels(self.segments)
+        return Levels(self.segments, self.edges)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same version."""
@@ -238,7 +237,7 @@ def _facts(store: MasterStore) -> StoreFacts:
         largest_page=max((entry.largest_page for entry in entries), default=page_bytes),
         longest_request=LONGEST_REQUEST,
         row_bytes=pages * page_bytes / rows if rows else float(layout.head + 8),
-        index_bytes=sum(segment.index_bytes for segment in store.segments),
+        index_bytes=sum(segment.bytes_of("firsts", "starts", "changed") for segment in store.segments),
         filter_bytes=store.segments[0].bytes_of("bloom") if len(bases) == 1 else 0,  # several have none in common
         unique=all(entry.largest_group <= 1 for entry in entries),
         direct=store.direct,

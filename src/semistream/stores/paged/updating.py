@@ -27,13 +27,12 @@ from semistream.stores.paged.manifest import Manifest, SegmentEntry, checked_pro
 from semistream.stores.paged.publishing import check_newest
 from semistream.stores.paged.segment import DATA_AT, Segment, write_segment
 from semistream.stores.paged.sorting import Block, sort_blocks
-from semistream.stores.sources import open_source, reported
+from semistream.stores.sources import Progress, open_source, reported
 
 if TYPE_CHECKING:
-    from semistream.stores.paged.store import MasterStore, Progress
+    from semistream.stores.paged.store import MasterStore
 
 MOST_DELTAS = 8
-_FOLD_MEMORY = "512MB"
 
 
 def apply(
@@ -167,11 +166,11 @@ def write_delta(store: MasterStore, changed: Codes, blocks: list[Block]) -> tupl
     rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
     new = DATA_AT + -(-rows // store.page_bytes) * store.page_bytes + 8 * len(changed)
     first = fold_from(deltas, new) if len(deltas) >= MOST_DELTAS else len(deltas)
-    return _fold(store, changed, blocks, first, _FOLD_MEMORY)
+    return _fold(store, changed, blocks, first)
 
 
 def _fold(
-    store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str
+    store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str = "512MB"
 ) -> tuple[SegmentEntry, ...]:
     folded = store.delta_levels()[first:]
 
