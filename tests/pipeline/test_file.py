@@ -168,6 +168,63 @@ def test_dotted_names_have_lines(shop: Shop, old: str, new: str, line: int, word
     is_named(shop, DOTTED, old, new, line, words)
 
 
+# A list of texts, a table, a number, a flag or a text that is something else.
+OTHER_KINDS = [
+    ('name = "sales"', "name = 5", 1, "name = 5 must be a text"),
+    ('state = "state"', "state = true", 2, "state = True must be a text"),
+    ('memory = "64MB"', "memory = [64]", 3, "memory = [64] must be a number of bytes or a text"),
+    ("max_bad_rate = 0.5", "max_bad_rate = true", 4, "max_bad_rate = True must be a number"),
+    ("max_bad_rate = 0.5", 'required = "sale_id"', 4, "required = 'sale_id' must be a list of texts"),
+    ("max_bad_rate = 0.5", "required = 5", 4, "required = 5 must be a list of texts"),
+    ("max_bad_rate = 0.5", 'dimensions = "x"', 4, "dimensions = 'x' must be a table of texts"),
+    ("max_bad_rate = 0.5", "dimensions = { x = 5 }", 4, "must be a table of texts"),
+    ('[source]\nformat = "json"', 'source = 5\n[other]\nformat = "json"', 6, "source = 5 must be a table"),
+    ('path = "incoming"', 'path = ["incoming"]', 8, "path = ['incoming'] must be a text"),
+    ("maxFilesPerTrigger = 1", "maxFilesPerTrigger = [1]", 10, "maxFilesPerTrigger=[1] must be one value"),
+    ('deduplicate = ["sale_id"]', 'deduplicate = { sale_id = "x" }', 13, "must be a text or a list of texts"),
+    ('deduplicate = ["sale_id"]', 'deduplicate = "sale_id"\norder_by = 5', 14, "order_by = 5 must be a text or a list"),
+    ('deduplicate = ["sale_id"]', 'deduplicate = "sale_id"\nmemory = true', 14, "memory = True must be a number"),
+    ('lookup = "stores/products"', "lookup = 5", 16, "lookup = 5 must be a text"),
+    ('columns = ["price"]', "columns = 5", 18, "columns = 5 must be a list of texts"),
+    ('columns = ["price"]', "columns = [5]", 18, "columns = [5] must be a list of texts"),
+    ('hold_for = "2 hours"', "hold_bytes = true", 20, "hold_bytes = True must be a number of bytes"),
+    ('hold_for = "2 hours"', 'rename = "price"', 20, "rename = 'price' must be a table of texts"),
+    ('hold_for = "2 hours"', "rename = { price = 5 }", 20, "must be a table of texts"),
+    ('hold_for = "2 hours"', "min_match_rate = true", 20, "min_match_rate = True must be a number"),
+    ('hold_for = "2 hours"', "name = 5", 20, "name = 5 must be a text"),
+    ('compute = { revenue = "quantity * price" }', 'compute = "a"', 26, "compute = 'a' must be a table, such as"),
+    ('assign_keys = "stores/customers"', "assign_keys = []", 29, "assign_keys = [] must be a text"),
+    ("infer_members = true", 'infer_members = "no"', 31, "infer_members = 'no' must be true or false"),
+    ("infer_members = true", "into = 5", 31, "into = 5 must be a text"),
+    ('select = ["sale_id", "customer_sk", "revenue"]', 'select = "sale_id"', 34, "select = 'sale_id' must be a list"),
+    ('select = ["sale_id", "customer_sk", "revenue"]', "select = [5]", 34, "select = [5] must be a list"),
+    ('select = ["sale_id", "customer_sk", "revenue"]', "select = { a = 5 }", 34, "must be a list of texts"),
+    ('delta = "warehouse"', "delta = 5", 37, "delta = 5 must be a text"),
+    ('table = "sales"', "table = 5", 38, "table = 5 must be a text"),
+]
+KINDLESS = """\
+state = "state"
+step = 5
+source = { format = "json", path = "incoming", schema = "id" }
+sink = { delta = "warehouse", table = "sales" }
+"""
+
+
+@pytest.mark.parametrize("old, new, line, words", OTHER_KINDS, ids=[new[:40] for _, new, _, _ in OTHER_KINDS])
+def test_what_is_of_another_kind_is_named(shop: Shop, old: str, new: str, line: int, words: str) -> None:
+    is_named(shop, FILE, old, new, line, words)
+
+
+def test_tables_of_another_kind_are_named(shop: Shop) -> None:
+    is_named(shop, KINDLESS, "step = 5", "step = 5", 2, "step = 5 must be a list of tables, each under [[step]]")
+    is_named(shop, KINDLESS, "step = 5", "step = [5]", 2, "step = [5] must be a list of tables")
+    is_named(shop, KINDLESS, "step = 5\n", "", 2, "schema='id' must be {column: type}")
+    text = KINDLESS.replace("step = 5\n", "")
+    is_named(
+        shop, text, 'sink = { delta = "warehouse", table = "sales" }', 'sink = "x"', 3, "sink = 'x' must be a table"
+    )
+
+
 @pytest.mark.parametrize("old, new, line, words", WRONG, ids=[f"{line}-{words[:24]}" for _, _, line, words in WRONG])
 def test_what_is_wrong_is_named(shop: Shop, old: str, new: str, line: int, words: str) -> None:
     is_named(shop, FILE, old, new, line, words)

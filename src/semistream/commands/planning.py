@@ -86,14 +86,14 @@ def question_of(
     store = semistream.MasterStore.open(master)
     if skew is not None and skew < 0:
         raise ArgumentError(f"--skew {skew:g} must be 0 or more")
-    names = list(store.key) if on is None else list(listed(on))
+    names = store.key if on is None else listed(on)
     if len(names) != len(store.key):
         raise ArgumentError(
             f"--on names {counted(len(names), 'column')}, the key of {master} has {len(store.key)}: {store.key}"
         )
     schema = stream_schema(store, row_bytes) if sample is None else sample[0].schema
     mapping = dict(zip(store.key if sample is None else names, store.key, strict=True))
-    wanted = None if columns is None else list(listed(columns))
+    wanted = None if columns is None else listed(columns)
     question = bind(LookupSpec(on=mapping, columns=wanted, suffix="_master"), schema, store)
     if skew is None and sample is not None:
         import numpy as np

@@ -172,7 +172,7 @@ def _group(text: str) -> tuple[str, list[str]]:
     name, equals, columns = text.partition("=")
     if not name or not equals:
         raise ArgumentError(f"{text!r} is no group; write NAME=COLUMN,COLUMN, for example prices=price,currency")
-    return name, list(listed(columns)) if columns else []
+    return name, list(listed(columns))
 
 
 def _keys_of(store: semistream.MasterStore) -> str:

@@ -22,7 +22,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +60,7 @@ class Dimension:
         unknown_key: int = -1,
         unknown_member: Mapping[str, Any] | None = None,
         time: pa.DataType | None = None,
-    ) -> "Dimension":
+    ) -> Self:
         """An empty dimension.
 
         ``key`` are the business key's columns, ``source`` the name of one more in front of them that says which system
@@ -88,7 +88,7 @@ class Dimension:
         return cls(MasterStore.build(schema.empty_table(), path, key=keys.names, properties=properties))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "Dimension":
+    def open(cls, path: str | os.PathLike[str]) -> Self:
         """A dimension that is there; all about it is in its store."""
         return cls(MasterStore.open(path))
 
@@ -187,15 +187,12 @@ class Dimension:
         codes = None if since is None else store.changed_since(since)
         schema = pa.schema([item for item in store.schema if item.name != OBSERVED])
         if codes is None:
-            batches = list(store.scan(schema.names))
+            batches = [*self.shape.unknown_row(schema).to_batches(), *store.scan(schema.names)]
         else:
             found = store.reader().match(codes)
             batches = [to_batch(store, codes[index], rows, schema.names) for index, rows in found]
         table = pa.Table.from_batches(batches, schema)
-        table = table.filter(pc.is_valid(table.column(self.shape.surrogate)))
-        if codes is None:
-            table = pa.concat_tables([self.shape.unknown_row(schema), table])
-        return table, codes is None
+        return table.filter(pc.is_valid(table.column(self.shape.surrogate))), codes is None
 
 
 def _written(store: MasterStore, work: Work, token: Token | None) -> MasterStore:

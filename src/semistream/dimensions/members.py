@@ -34,7 +34,7 @@ def infer(store: MasterStore, shape: Shape, asked: pa.Table) -> tuple[pa.Table, 
     columns[INFERRED] = pa.repeat(pa.scalar(True), new.num_rows)
     marked = found.filter(pc.is_null(found.column(shape.surrogate)))  # deleted before they were seen: valid until then
     if marked.num_rows:
-        mark_of = _rows_of(store, shape, marked, new)
+        mark_of = _rows_of(store, marked, new)
         marks = marked.take(pa.array(mark_of, mask=mark_of < 0))
         columns |= {VALID_TO: marks.column(VALID_FROM), OBSERVED: marks.column(OBSERVED)}
     rows = store_rows(store.schema, new.num_rows, columns)
@@ -47,7 +47,7 @@ def surrogates(
     """The surrogate key of each row, from the members found; see `Dimension.assign`."""
     asked = pa.table(list(keys), names=list(shape.key))
     valid = store.codec.encode(keys)[1]
-    groups = groups_of(store.codec, [found, asked], shape.key)
+    groups = groups_of(store.codec, [found, asked])
     mine, theirs = groups[: found.num_rows], groups[found.num_rows :]
     result = np.full(asked.num_rows, shape.unknown_key, np.int64)
     numbers = found.column(shape.surrogate).to_numpy()
@@ -81,7 +81,7 @@ def overwrite(store: MasterStore, shape: Shape, changes: pa.Table) -> Work:
     latest = last_of_each(store.codec, changes)
     new = in_order(latest.filter(pc.not_equal(latest.column(OP), "delete")), shape.key)
     found = store.get(latest.select(list(shape.key)))
-    old = _rows_of(store, shape, found, new)  # -1 for a new member: below, the value that is appended
+    old = _rows_of(store, found, new)  # -1 for a new member: below, the value that is appended
     known = old >= 0
     first = int(store.manifest.properties[NEXT])
     numbers = np.append(found.column(shape.surrogate).to_numpy(), 0)[old]
@@ -117,7 +117,7 @@ def merge_history(store: MasterStore, shape: Shape, changes: pa.Table, effective
     at_one_time = KeyCodec([*store.codec.fields, changes.schema.field(effective)])
     latest = in_order(last_of_each(at_one_time, changes), shape.key)
     found = store.get(distinct(store, columns_of(latest, shape.key)))
-    groups = groups_of(store.codec, [found, latest], shape.key)
+    groups = groups_of(store.codec, [found, latest])
     values = value_groups(shape.attributes, [found, latest])
     moments = ints(latest.column(effective), kind).to_pylist()
     gone = pc.equal(latest.column(OP), "delete").to_pylist()
@@ -189,19 +189,19 @@ def _versions(rows: pa.Table, values: Numbers, shape: Shape) -> list[Version]:
     return made
 
 
-def _rows_of(store: MasterStore, shape: Shape, found: pa.Table, asked: pa.Table) -> Numbers:
+def _rows_of(store: MasterStore, found: pa.Table, asked: pa.Table) -> Numbers:
     """For each row of ``asked`` the row of ``found`` that has its key, the only one; -1 where there is none."""
-    groups = groups_of(store.codec, [found, asked], shape.key)
+    groups = groups_of(store.codec, [found, asked])
     row_of = np.full(int(groups.max(initial=0)) + 1, -1, np.int64)
     row_of[groups[: found.num_rows]] = np.arange(found.num_rows)
     return row_of[groups[found.num_rows :]]
 
 
-def groups_of(codec: KeyCodec, tables: Sequence[pa.Table], names: Sequence[str]) -> Numbers:
+def groups_of(codec: KeyCodec, tables: Sequence[pa.Table]) -> Numbers:
     """A number for each row of all tables, one after the other: the same for equal keys."""
     columns = []
-    for name, item in zip(names, codec.fields, strict=True):
-        chunks = [chunk.cast(item.type) for table in tables for chunk in table.column(name).chunks]
+    for item in codec.fields:
+        chunks = [chunk.cast(item.type) for table in tables for chunk in table.column(item.name).chunks]
         columns.append(pa.chunked_array(chunks, item.type).combine_chunks())
     return codec.groups(columns)
 
@@ -210,8 +210,7 @@ def value_groups(attributes: Sequence[str], tables: Sequence[pa.Table]) -> Numbe
     """A number for each row of all tables: the same for equal attributes, NULL = NULL, NaN = NaN."""
     if not attributes:
         return np.zeros(sum(table.num_rows for table in tables), np.int64)
-    fields = [tables[0].schema.field(name) for name in attributes]
-    return groups_of(KeyCodec(fields), tables, attributes)
+    return groups_of(KeyCodec([tables[0].schema.field(name) for name in attributes]), tables)
 
 
 def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -39,10 +39,10 @@ class Shape:
             raise ArgumentError(f"column {twice[0]!r} would be there twice; a dimension has the columns {names}")
         return pa.schema(fields)
 
-    @staticmethod
-    def load(text: str) -> "Shape":
+    @classmethod
+    def load(cls, text: str) -> Self:
         found = json.loads(text)
-        return Shape(tuple(found.pop("key")), tuple(found.pop("attributes")), **found)
+        return cls(tuple(found.pop("key")), tuple(found.pop("attributes")), **found)
 
     def dump(self) -> str:
         return json.dumps(asdict(self))

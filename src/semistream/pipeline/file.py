@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from semistream.errors import PipelineFileError, SemistreamError, StepError, is_address, local_path, meant
 from semistream.pipeline.pipeline import Pipeline
@@ -25,6 +25,36 @@ _NAME = r"(?:\"[^\"]+\"|'[^']+'|[\w-]+)"
 _DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
 _HEADER = re.compile(rf"\s*(\[\[?)\s*{_DOTTED}\s*\]")
 _KEY = re.compile(rf"\s*{_DOTTED}\s*=")
+
+
+class _Kind(NamedTuple):
+    """What a setting must be, in TOML."""
+
+    said: str
+    types: tuple[type, ...]
+    inside: type = str  # what lists and tables hold
+
+    def fits(self, value: object) -> bool:
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return type(value) in self.types and all(isinstance(one, self.inside) for one in inside)
+
+
+_TEXT = _Kind("a text", (str,))
+_WANTED = {  # of settings that nobody checks later
+    **dict.fromkeys(("name", "state", "lookup", "assign_keys", "into", "path", "table", *WAREHOUSES), _TEXT),
+    **dict.fromkeys(("source", "sink"), _Kind("a table", (dict,), object)),
+    **dict.fromkeys(("memory", "hold_bytes"), _Kind('a number of bytes or a text such as "64MB"', (int, str))),
+    **dict.fromkeys(("max_bad_rate", "min_match_rate"), _Kind("a number", (int, float))),
+    **dict.fromkeys(("required", "columns"), _Kind('a list of texts, such as ["sale_id"]', (list,))),
+    **dict.fromkeys(("deduplicate", "order_by"), _Kind("a text or a list of texts", (str, list))),
+    "step": _Kind("a list of tables, each under [[step]]", (list,), dict),
+    "dimensions": _Kind("a table of texts", (dict,)),
+    "shed": _Kind('a table, such as { strategy = "topw" }', (dict,), object),
+    "rename": _Kind('a table of texts, such as { price = "list_price" }', (dict,)),
+    "compute": _Kind('a table, such as { revenue = "quantity * price" }', (dict,), object),
+    "select": _Kind('a list of texts, such as ["sale_id"], or a table such as { amount = "revenue" }', (list, dict)),
+    "infer_members": _Kind("true or false", (bool,)),
+}
 
 
 class _Lines:
@@ -98,10 +128,17 @@ def load(path: str | os.PathLike[str]) -> Pipeline:
 
 
 def _known(body: dict[str, Any], words: Collection[str], lines: _Lines, table: str, number: int, where: str) -> None:
-    for word in body:
+    for word, value in body.items():
         if word not in words:
             said = f"{where} has no setting {word!r}; it has {', '.join(words)}{meant(word, words)}"
             raise lines.error(table, number, word, said)
+        _check_kind(word, value, lines, table, number)
+
+
+def _check_kind(word: str, value: object, lines: _Lines, table: str, number: int) -> None:
+    wanted = _WANTED.get(word)
+    if wanted is not None and not wanted.fits(value):
+        raise lines.error(table, number, word, f"{word} = {value!r} must be {wanted.said}")
 
 
 def _named(error: Exception, words: Collection[str]) -> str:
@@ -126,9 +163,11 @@ def _source(body: dict[str, Any], lines: _Lines) -> Source:
     given = dict(body)
     if "format" not in given:
         raise lines.error("source", 0, "", 'the source needs a format, such as format = "json"')
+    if "path" in given:
+        _check_kind("path", given["path"], lines, "source", 0)
+        if not is_address(given["path"]):  # Spark may be able to read what we cannot
+            given["path"] = lines.path.parent / given["path"]
     try:
-        if "path" in given and not is_address(given["path"]):  # Spark may be able to read what we cannot
-            given["path"] = lines.path.parent / str(given["path"])
         return source(given.pop("format"), given.pop("path", None), schema=given.pop("schema", None), **given)
     except SemistreamError as error:
         raise lines.error("source", 0, _named(error, body) or "schema", str(error)) from error
@@ -141,6 +180,7 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
         raise lines.error("step", number, "", f"a step is one of {', '.join(STEPS)}; this one {said}")
     kind, rest = kinds[0], dict(body)
     value, form = rest.pop(kind), STEPS[kind]
+    _check_kind(kind, value, lines, "step", number)
     _known(rest, form.settings, lines, "step", number, f"a {kind}")
     try:
         return form.read(value, lines.path.parent, **rest)
@@ -150,9 +190,7 @@ def _step(body: dict[str, Any], number: int, lines: _Lines) -> Step:
         raise lines.error("step", number, _named(error, form.settings) or kind, str(error)) from error
 
 
-def _shed(body: Any, lines: _Lines) -> Shed:
-    if not isinstance(body, dict):
-        raise lines.error("", 0, "shed", f'shed = {body!r} must be a table, such as {{ strategy = "topw" }}')
+def _shed(body: dict[str, Any], lines: _Lines) -> Shed:
     _known(body, _SHED, lines, "shed", 0, "shed")
     if "strategy" not in body:
         raise lines.error("shed", 0, "", 'shed needs a strategy, such as strategy = "topw"')
@@ -173,6 +211,6 @@ def _sink(body: dict[str, Any], lines: _Lines, state: Path) -> tuple[str, Wareho
         raise lines.error("sink", 0, kind, "the sink needs a table, the name of the table of facts")
     settings = {word: body[word] for word in form.settings if word in body}
     try:
-        return str(body["table"]), form.open(str(body[kind]), lines.path.parent, state / "staging", **settings)
+        return body["table"], form.open(body[kind], lines.path.parent, state / "staging", **settings)
     except SemistreamError as error:
         raise lines.error("sink", 0, _named(error, form.settings) or kind, str(error)) from error

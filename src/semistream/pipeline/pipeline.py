@@ -26,6 +26,7 @@ from semistream.shedding.settings import checked
 from semistream.shedding.shedder import memory_of
 from semistream.spark.frames import arrow_schema
 from semistream.spark.session import local_session
+from semistream.spark.spec import check_rate
 from semistream.warehouse import ForeignCheckpointError, Warehouse, query_of
 from semistream.warehouse.marks import check_app
 
@@ -88,8 +89,7 @@ class Pipeline:
         self.clock = clock
         # How long a batch should take at most, where rows may be shed.
         self.most_seconds = MOST_SECONDS if trigger is None else seconds_of(trigger, "trigger")
-        if not isinstance(max_bad_rate, int | float) or not 0 <= max_bad_rate <= 1:
-            raise ArgumentError(f"max_bad_rate={max_bad_rate!r} must be between 0 and 1, for example 0.01")
+        check_rate("max_bad_rate", max_bad_rate, 0.01)
 
     @property
     def checkpoint(self) -> Path:

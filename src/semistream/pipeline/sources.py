@@ -137,12 +137,14 @@ def source(
             f"schema= is used by {', '.join(FILES)} only, and format={format!r} has columns of its own; leave it out"
             + (" and read the value in compute, by from_json" if format == "kafka" else "")
         )
-    for name, value in options.items():
-        if format in FILES and name.lower() in _OURS:
-            raise ArgumentError(f"{name}={value!r}: records that cannot be read go to quarantine; leave it out")
     columns = schema if schema is None or isinstance(schema, pa.Schema) else declared_schema(schema)
     if columns is not None:
         check_names(columns.names)
+    for name, value in options.items():
+        if format in FILES and name.lower() in _OURS:
+            raise ArgumentError(f"{name}={value!r}: records that cannot be read go to quarantine; leave it out")
+        if isinstance(value, list | dict):
+            raise ArgumentError(f"{name}={value!r} must be one value: a text, a number, or true or false")
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     return Source(format, where, columns, texts)
 
@@ -167,6 +169,8 @@ def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
     >>> declared_schema({"id": "bigint", "price": "decimal(10,2)"}).types
     [DataType(int64), Decimal128Type(decimal128(10, 2))]
     """
+    if not isinstance(columns, Mapping):
+        raise SchemaError(f"schema={columns!r} must be {{column: type}}, for example {{'id': 'bigint'}}")
     return pa.schema([(name, _arrow_type(name, kind)) for name, kind in columns.items()])
 
 

@@ -11,7 +11,13 @@ from semistream.spark.pins import refresh_seconds
 
 OnMiss = Literal["null", "drop", "fail"]
 Transport = Literal["auto", "rows", "keys"]
-_LATER = ("redirect", "hold", "infer")
+_OF_PIPELINES = ("redirect", "hold", "infer")
+
+
+def check_rate(name: str, rate: object, usual: float) -> None:
+    """Refuse a share that is none; ``usual`` is an example."""
+    if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise ArgumentError(f"{name}={rate!r} must be between 0 and 1, for example {usual}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +36,15 @@ class EnrichSpec(LookupSpec):
     shed: Shed | None = None
 
     def __post_init__(self) -> None:
-        if self.on_miss in _LATER:
+        if self.on_miss in _OF_PIPELINES:
             raise ArgumentError(
-                f"on_miss={self.on_miss!r} is planned but not there yet; use one of "
+                f"on_miss={self.on_miss!r} is for steps of a pipeline (semistream.pipeline.lookup); use one of "
                 f"{', '.join(map(repr, get_args(OnMiss)))}"
             )
         super().__post_init__()
         if self.on_miss == "drop":
             self._drop()
-        rate = self.min_match_rate
-        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-            raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
+        check_rate("min_match_rate", self.min_match_rate, 0.95)
         tasks = 1 if self.tasks_per_host is None else self.tasks_per_host
         for name, count in (("min_match_rows", self.min_match_rows), ("tasks_per_host", tasks)):
             if not isinstance(count, int) or count < 1:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from semistream.errors import ArgumentError
 from semistream.pipeline.decision import Masters
@@ -48,10 +47,4 @@ def compute(**columns: str) -> Compute:
     return Compute(dict(columns))
 
 
-def _read(value: Any, _: Path) -> Compute:
-    if not isinstance(value, dict):
-        raise ArgumentError(f'{value!r} must be a table, such as {{ revenue = "quantity * price" }}')
-    return compute(**value)
-
-
-FORM = StepForm("compute", _read)
+FORM = StepForm("compute", lambda value, _: compute(**value))

@@ -33,7 +33,7 @@ class Deduplicate(Step):
 
     key: tuple[str, ...]
     order_by: tuple[str, ...] = ()
-    memory: str | None = None
+    memory: int | str | None = None
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Deduplicate(Step):
         return [Route(KEYS, self.key, pa.schema(fields), staging)]
 
 
-def deduplicate(*key: str, order_by: str | Sequence[str] = (), memory: str | None = None) -> Deduplicate:
+def deduplicate(*key: str, order_by: str | Sequence[str] = (), memory: int | str | None = None) -> Deduplicate:
     """Let only the first row of a business key through, of this batch and of all before it.
 
     Within a batch the first by ``order_by`` is taken (and by all other columns, so that a replay takes the same).

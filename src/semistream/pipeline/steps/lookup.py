@@ -25,6 +25,7 @@ from semistream.pipeline.staging import Route
 from semistream.pipeline.steps.contract import Known, Step, StepForm
 from semistream.spark.frames import quoted
 from semistream.spark.pins import refresh_seconds
+from semistream.spark.spec import check_rate
 from semistream.stores import MasterStore
 
 if TYPE_CHECKING:
@@ -72,9 +73,7 @@ class StepSpec(LookupSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("algorithm", choose_join("algorithm", self.algorithm, "auto"))
-        rate = self.min_match_rate
-        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-            raise ArgumentError(f"min_match_rate={rate!r} must be between 0 and 1, for example 0.95")
+        check_rate("min_match_rate", self.min_match_rate, 0.95)
 
 
 @dataclass(frozen=True, kw_only=True)
