@@ -111,8 +111,7 @@ def _changed(joined: pa.RecordBatch, store: MasterStore) -> Iterator[pa.RecordBa
 
 def same_values(left: pa.Array, right: pa.Array) -> Mask:
     """Row by row, are they equal? NULL = NULL, NaN = NaN."""
-    equal = pc.fill_null(pc.equal(left, right), fill_value=False)
-    equal = pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
+    equal = pc.coalesce(pc.equal(left, right), pc.and_(pc.is_null(left), pc.is_null(right)))
     if pa.types.is_floating(left.type):
         both = pc.and_(pc.is_nan(left), pc.is_nan(right))
         equal = pc.or_(equal, pc.fill_null(both, fill_value=False))

@@ -14,8 +14,8 @@ The keys lie in a store, not in memory: what is kept in memory is bounded, howev
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -97,9 +97,7 @@ class SeenKeys:
             new = asked.filter(pa.array(~present(newest, asked)))
             if token is None and not new.num_rows:
                 return newest, 0
-            with self._room_to_fold(newest, new.nbytes, granted) as roomy:
-                made = roomy.apply(new, properties=token_property(token))
-            return made, new.num_rows
+            return _updated(newest, new, token, granted), new.num_rows
 
         granted = Budget(self.memory_bytes) if budget is None else budget
         self.store, added = publish(self.store, change, token)
@@ -118,18 +116,18 @@ class SeenKeys:
             last = piece
         return added + (0 if last is None else self.add(last, token, budget=budget))
 
-    @contextmanager
-    def _room_to_fold(self, store: MasterStore, new_bytes: int, budget: Budget) -> Iterator[MasterStore]:
-        """The store, with memory for an update of it: one that folds others sorts all that came since the base."""
-        part = "an update of keys seen"
-        updates = sum(entry.bytes for entry in store.manifest.deltas)
-        if not budget.grant(part, updates + _COPIES * new_bytes):  # a new base is made in what memory there is
-            store = _compacted(store, budget)
-            budget.grant(part, _COPIES * new_bytes)  # whoever gives more keys at once has the memory for them
-        try:
-            yield store
-        finally:
-            budget.release(part)
+
+def _updated(store: MasterStore, new: pa.Table, token: Token | None, budget: Budget) -> MasterStore:
+    """With these keys too; there is memory for it: an update that folds others sorts all that came since the base."""
+    part, size = "an update of keys seen", _COPIES * new.nbytes
+    updates = sum(entry.bytes for entry in store.manifest.deltas)
+    if not budget.grant(part, updates + size):  # a new base is made in what memory there is
+        store = _compacted(store, budget)
+        budget.grant(part, size)  # whoever gives more keys at once has the memory for them
+    try:
+        return store.apply(new, properties=token_property(token))
+    finally:
+        budget.release(part)
 
 
 def _compacted(store: MasterStore, budget: Budget) -> MasterStore:

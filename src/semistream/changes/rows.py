@@ -108,11 +108,11 @@ def assemble(
             if ops[row] != "truncate" and (item.name in key or ops[row] != "delete"):
                 reasons.setdefault(row, reason)
     for name in key:
-        for row in _nulls(columns[name]):
+        for row in pc.indices_nonzero(pc.is_null(columns[name])).to_pylist():
             if ops[row] != "truncate":
                 reasons.setdefault(row, f"key column {name!r} is NULL")
     if order is not None:
-        for row in _nulls(order):
+        for row in pc.indices_nonzero(pc.is_null(order)).to_pylist():
             reasons.setdefault(row, "the column that orders the changes is NULL")
     good = np.setdiff1d(np.arange(len(ops)), np.fromiter(reasons, np.int64, len(reasons)))
     if order is not None:
@@ -158,11 +158,6 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
     if rejects:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(one)) + "\n" for one in rejects)
-
-
-def _nulls(column: pa.Array) -> list[int]:
-    found: list[int] = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist()
-    return found
 
 
 def last_of_each(codec: KeyCodec, rows: pa.Table) -> pa.Table:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semistream.budget import Budget
+from semistream.changes.duplicates import SeenKeys
 from semistream.durable import sync_directory
 from semistream.errors import AccountingError, BadRecordsError, MatchRateError, StateError, UnmatchedRowError
 from semistream.failpoints import reach
@@ -35,8 +36,6 @@ from semistream.warehouse.contract import BatchWrites, Warehouse, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from semistream.changes.duplicates import SeenKeys
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,6 @@ class _Arrived:
 
     def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
         self._lookup, self._store, self._budget = lookup, store, budget
-        self._nothing_new = store.rows == 0 or Read.of(store) == before
         self._changed = None  # of a store that was removed and built again, every key may have changed
         if before is not None and before.store == store.manifest.store_id:
             self._changed = store.changed_since(before.number)
@@ -150,7 +149,7 @@ class _Arrived:
     def among(self, table: pa.Table) -> npt.NDArray[np.bool_]:
         lookup, store = self._lookup, self._store
         found = np.zeros(table.num_rows, np.bool_)
-        if self._nothing_new:
+        if store.rows == 0:
             return found
         on = {held_key(part): column for part, column in enumerate(lookup.keys.values())}
         ordered = store.codec.stream_columns(on)

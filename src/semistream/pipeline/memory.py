@@ -44,9 +44,8 @@ class Claim:
 
     def seconds(self, memory_bytes: int, tasks: int) -> tuple[float, str]:
         """Expected seconds per row and the algorithm; infinitely many when the memory is too small."""
-        on = {name: name for name in self.store.key}
         columns = [] if self.store.rows == 0 else self.columns
-        spec = LookupSpec(on=on, columns=columns, suffix="_master")
+        spec = LookupSpec(on=self.store.key, columns=columns, suffix="_master")
         plan = bind(spec, stream_schema(self.store, _STREAM_ROW), self.store)
         try:
             choice = choose_algorithm(
