@@ -1,7 +1,5 @@
 """`semistream apply` and `semistream diff`: changes of a master table."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -3,8 +3,6 @@
 The library says ``replace=True`` or ``format='plain'``; whoever typed a command knows ``--replace`` and ``--format``.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +101,7 @@ def in_flags(message: str, shown: dict[str, str]) -> str:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Progress]:
+def progress_bars() -> "Iterator[Progress]":
     """A bar for each phase, on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -120,7 +118,7 @@ def progress_bars() -> Iterator[Progress]:
         yield show
 
 
-def show_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str | Text]]) -> None:
+def show_table(title: str, header: Sequence[str], lines: "Sequence[Sequence[str | Text]]") -> None:
     """Print a table; values are shown as they are, whatever brackets they hold."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

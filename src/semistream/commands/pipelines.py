@@ -1,7 +1,5 @@
 """`semistream run`, `check`, `status`, `retry`, `undo` and `reconcile`: pipelines on the command line."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ app = Commands()
 File = Annotated[Path, Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 
 
-def _load(file: Path) -> Pipeline:
+def _load(file: Path) -> "Pipeline":
     from semistream.pipeline.file import load
 
     return load(file)
@@ -111,7 +109,7 @@ def undo(
     print(f"batch {done.writes.batch} of {done.writes.app} is withdrawn; the next run computes its rows again")
 
 
-def _tell(decision: Decision) -> None:
+def _tell(decision: "Decision") -> None:
     counts = decision.counts
     rate = counts["rows_in"] / max(1e-9, decision.seconds)
     others = ", ".join(f"{counts[name]:,} {name}" for name in counts if name != "rows_in" and counts[name])

@@ -1,7 +1,5 @@
 """`semistream plan`: the planner on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,13 +68,13 @@ def plan(
 def question_of(
     master: Path,
     skew: float | None,
-    sample: list[pa.RecordBatch] | None,
+    sample: "list[pa.RecordBatch] | None",
     on: str | None,
     columns: str | None,
     row_bytes: int,
     *,
     ranked: bool,
-) -> tuple[semistream.MasterStore, LookupPlan, Profile]:
+) -> "tuple[semistream.MasterStore, LookupPlan, Profile]":
     """The store, the join that is asked about and what is known of the stream."""
     from semistream.joins.contract import Profile
     from semistream.lookup.bind import bind
@@ -104,7 +102,7 @@ def question_of(
     return store, question, Profile(1.0 if skew is None else skew, ranked)
 
 
-def read_sample(path: Path) -> list[pa.RecordBatch]:
+def read_sample(path: Path) -> "list[pa.RecordBatch]":
     from semistream.stores.sources import open_source
 
     found: list[pa.RecordBatch] = []
@@ -117,7 +115,7 @@ def read_sample(path: Path) -> list[pa.RecordBatch]:
     return found
 
 
-def _say(choice: Choice, store: semistream.MasterStore) -> None:
+def _say(choice: "Choice", store: semistream.MasterStore) -> None:
     from semistream.planner.machine import calibration_path
 
     said = choice.prediction

@@ -1,7 +1,5 @@
 """`semistream build`, `project`, `inspect`, `verify`, `get`, `upsert`, `delete`, `compact`, `vacuum`: stores."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
@@ -184,11 +182,11 @@ def _keys_of(store: semistream.MasterStore) -> str:
     return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
 
 
-def _parsed(texts: list[str], store: semistream.MasterStore) -> pa.Table:
+def _parsed(texts: list[str], store: semistream.MasterStore) -> "pa.Table":
     """Keys given as text, in the key's types."""
     import pyarrow as pa
 
-    def value(text: str, field: pa.Field) -> pa.Scalar:
+    def value(text: str, field: "pa.Field") -> "pa.Scalar":
         try:
             return pa.scalar(text).cast(field.type)
         except pa.ArrowException:

@@ -1,7 +1,5 @@
 """What every algorithm offers (`Join`), and what its cost model says of a stream (`Prediction`)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +28,7 @@ class JoinSettings:
     """What can be set of a join; each that has settings extends it."""
 
     @classmethod
-    def of(cls, settings: JoinSettings) -> Self:
+    def of(cls, settings: "JoinSettings") -> Self:
         """Those of a scenario, of which `Join.settings_of` has made sure that they are of this type."""
         assert isinstance(settings, cls)
         return settings
@@ -109,15 +107,15 @@ class Join(ABC):
         facts: StoreFacts,
         plan: LookupPlan,
         memory_bytes: int,
-        profile: Profile,
+        profile: "Profile",
         settings: JoinSettings | None = None,
-    ) -> Prediction:
+    ) -> "Prediction":
         """The cost model's answer: hits and tuples per read on such a stream, and the division of the budget."""
         return cls.model(Scenario(facts, plan, memory_bytes, profile, cls.settings_of(settings)))
 
     @classmethod
     @abstractmethod
-    def model(cls, scenario: Scenario) -> Prediction:
+    def model(cls, scenario: "Scenario") -> "Prediction":
         """The cost model; see `predict`."""
 
     @classmethod

@@ -1,7 +1,5 @@
 """Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +28,7 @@ class LookupPlan:
     spec: LookupSpec
     stream: pa.Schema
     master: pa.Schema
-    codec: KeyCodec
+    codec: "KeyCodec"
     columns: tuple[str, ...]
     names: tuple[str, ...]  # of these columns in the output
     # Of the spec, as joins need it:
@@ -39,7 +37,7 @@ class LookupPlan:
     status: str | None
     defaults: dict[str, Any]
     as_of: AsOf | None
-    condition: Condition | None  # the comparison of a lookup that is not by key
+    condition: "Condition | None"  # the comparison of a lookup that is not by key
     ordered: bool
     threads: int  # that the join may use
 
@@ -86,7 +84,7 @@ class LookupPlan:
         return pa.schema([*self.stream, *added])
 
 
-def bind(spec: LookupSpec, stream: pa.Schema, store: Store, *, ignore_case: bool = False) -> LookupPlan:
+def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bool = False) -> LookupPlan:
     """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
     master = store.schema
     stream = pa.schema([field.with_type(without_views(field.type)) for field in stream])

@@ -7,8 +7,6 @@ decide      new surrogate keys, held rows, the accounting; all that the decision
 carry out   dimensions, then all tables, then the keys that were loaded; each passes over what it holds already
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 import uuid
@@ -74,7 +72,7 @@ class Batches:
     def __post_init__(self) -> None:
         self._budget = self._new_budget()
 
-    def run(self, frame: DataFrame, batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
+    def run(self, frame: "DataFrame", batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, finish it, or find it done. Of its rows a ``share`` goes on; ``again`` is a key of `WAITED`."""
         decision = self.ledger.decided(batch.kind, batch.number)
         if decision is None:
@@ -110,7 +108,7 @@ class Batches:
 
     # -- compute and decide ----------------------------------------------------------------------------------------
 
-    def _decide(self, frame: DataFrame, batch: BatchId, started: float, again: str, share: float) -> Decision:
+    def _decide(self, frame: "DataFrame", batch: BatchId, started: float, again: str, share: float) -> Decision:
         began = time.monotonic()
         layout = self.layout
         pinned = self.ledger.pin(batch.kind, batch.number, find_newest(layout.lookups, self.seen))
@@ -194,7 +192,7 @@ class Batches:
         )
 
     def _compute(
-        self, frame: DataFrame, batch: BatchId, masters: Masters, released: Released, started: float
+        self, frame: "DataFrame", batch: BatchId, masters: Masters, released: Released, started: float
     ) -> tuple[int, Staged]:
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import Observation

@@ -1,7 +1,5 @@
 """What a batch reads and what is decided on it. The ledger keeps both; `batch` carries the decision out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,12 +29,12 @@ class Read(NamedTuple):
     number: int
 
     @staticmethod
-    def of(store: Manifest | MasterStore) -> Read:
+    def of(store: Manifest | MasterStore) -> "Read":
         manifest = store if isinstance(store, Manifest) else store.manifest
         return Read(manifest.store_id, manifest.version)
 
 
-def find_newest(lookups: Iterable[Lookup], seen: SeenKeys | None) -> dict[str, Read]:
+def find_newest(lookups: "Iterable[Lookup]", seen: "SeenKeys | None") -> dict[str, Read]:
     found = {one.name: Read.of(Manifest.load(one.store)) for one in lookups}
     return found | ({SEEN: Read.of(seen.store.latest())} if seen is not None else {})
 
@@ -98,7 +96,7 @@ class Decision:
         return {**asdict(self), "writes": self.writes.to_json(), "held": held, "seen": seen}
 
     @staticmethod
-    def from_json(body: dict[str, Any], held: Path) -> Decision:
+    def from_json(body: dict[str, Any], held: Path) -> "Decision":
         """As `to_json` wrote it, with the files in the directory ``held``. Older decisions have whole paths."""
         segments = tuple(HeldFile(**{**item, "path": str(held / Path(item["path"]).name)}) for item in body["held"])
         seen = tuple(str(held / Path(path).name) for path in body["seen"])

@@ -1,7 +1,5 @@
 """Dimensions in a batch: members that are missing are made, and the warehouse's table follows the store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +23,7 @@ _NEW = "_ss_new"
 
 
 def resolve(
-    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
+    layout: "Layout", schemas: "Schemas", files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
 

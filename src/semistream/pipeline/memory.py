@@ -5,8 +5,6 @@ before another when t / (1 − p) is smaller, the rule for filters. Where a row 
 differently the strictest comes first, so that cost never decides what becomes of a row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +108,7 @@ def divide(claims: Sequence[Claim], memory: int, tasks: int) -> Memory:
     return given | {one.name: way[n + spare] for one, n, way in zip(free, taken, ways, strict=True)}
 
 
-def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float]) -> list[Step]:
+def arrange(steps: "Sequence[Step]", memory: Memory, passing: Mapping[str, float]) -> "list[Step]":
     """The steps, with lookups that stand side by side in the order that costs least."""
     result: list[Step] = []
     run: list[Lookup] = []
@@ -128,8 +126,8 @@ def arrange(steps: Sequence[Step], memory: Memory, passing: Mapping[str, float])
     return result + _cheapest_first(run, memory, passing)
 
 
-def _cheapest_first(run: list[Lookup], memory: Memory, passing: Mapping[str, float]) -> list[Lookup]:
-    def rank(step: Lookup) -> tuple[bool, int, float, float]:
+def _cheapest_first(run: "list[Lookup]", memory: Memory, passing: Mapping[str, float]) -> "list[Lookup]":
+    def rank(step: "Lookup") -> tuple[bool, int, float, float]:
         seconds = memory[step.name].seconds
         lets_go = step.on_miss in ("drop", "redirect", "hold")
         share = passing.get(step.name, _PASSES) if lets_go else 1.0

@@ -1,7 +1,5 @@
 """``Pipeline``: sources, steps and a warehouse, declared; checked, run, stopped, killed and started again."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +38,7 @@ class Pipeline:
 
     def __init__(
         self,
-        source: Source | DataFrame | Callable[[SparkSession], DataFrame],
+        source: "Source | DataFrame | Callable[[SparkSession], DataFrame]",
         steps: Sequence[Step],
         sink: Warehouse,
         *,
@@ -101,7 +99,7 @@ class Pipeline:
         """Where the stack of an error goes, and what a session prints that the pipeline started."""
         return self.state / "run.log"
 
-    def columns(self) -> pa.Schema | None:
+    def columns(self) -> "pa.Schema | None":
         """The source's columns, as far as they are known without Spark."""
         if isinstance(self.source, Source):
             return self.source.columns()
@@ -163,7 +161,7 @@ class Pipeline:
 
     def start(
         self,
-        spark: SparkSession | None = None,
+        spark: "SparkSession | None" = None,
         *,
         once: bool = False,
         replaces: str | None = None,
@@ -180,7 +178,7 @@ class Pipeline:
 
     def run(
         self,
-        spark: SparkSession | None = None,
+        spark: "SparkSession | None" = None,
         *,
         once: bool = False,
         replaces: str | None = None,
@@ -194,11 +192,11 @@ class Pipeline:
             running.stop()
         return running.last
 
-    def retry(self, spark: SparkSession | None = None) -> Decision | None:
+    def retry(self, spark: "SparkSession | None" = None) -> Decision | None:
         """Send the unmatched rows through the steps again: those that match now are loaded, once; the others stay."""
         return self._again(spark, Running.retry)
 
-    def reconcile(self, spark: SparkSession | None = None) -> Decision | None:
+    def reconcile(self, spark: "SparkSession | None" = None) -> Decision | None:
         """Send the shed rows through the steps, each once: the warehouse is then as if none had been shed."""
         return self._again(spark, Running.reconcile)
 
@@ -213,7 +211,7 @@ class Pipeline:
         with closing(ledger):
             return ledger.undo(self.sink, self.checkpoint, batch)
 
-    def _again(self, spark: SparkSession | None, work: Callable[[Running], Decision | None]) -> Decision | None:
+    def _again(self, spark: "SparkSession | None", work: Callable[[Running], Decision | None]) -> Decision | None:
         if not self._has_checkpoint:
             raise StateError(f"{self.state} has no checkpoint, so nothing was loaded that could be tried again")
         running = self._recovered(spark, once=True)
@@ -223,7 +221,7 @@ class Pipeline:
             running.stop()
 
     def _recovered(
-        self, spark: SparkSession | None, *, once: bool, replaces: str | None = None, told: OnDecision | None = None
+        self, spark: "SparkSession | None", *, once: bool, replaces: str | None = None, told: OnDecision | None = None
     ) -> Running:
         """At work, with what was decided before carried out, and no stream yet."""
         self.validate()

@@ -4,8 +4,6 @@ The driver leaves a file with a random text in every directory that both use; ta
 one beside it. Stores are compared by their identity, since an older copy of one has the same path.
 """
 
-from __future__ import annotations
-
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
@@ -24,12 +22,12 @@ _TASKS_PER_CORE = 4  # so that every executor gets some, in whatever order they 
 _SHOWN = 5
 
 
-def is_local(spark: SparkSession) -> bool:
+def is_local(spark: "SparkSession") -> bool:
     """Whether driver and tasks are one process tree on one host."""
     return str(spark.sparkContext.master).startswith("local")
 
 
-def probe(spark: SparkSession, directories: Iterable[Path], stores: Iterable[Path]) -> None:
+def probe(spark: "SparkSession", directories: Iterable[Path], stores: Iterable[Path]) -> None:
     """Refuse to run when a task sees other files than the driver; one small job, on as many executors as there are."""
     token = f".probe-{uuid.uuid4().hex}"  # a hidden file: no reader takes it for a part of a table
     places = sorted(set(directories))

@@ -7,8 +7,6 @@ What share of a batch goes on is said when it begins (`share_of`); which rows th
 by block, in the tasks. A batch that is computed again may choose other rows, so nothing is pinned: its decision counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,14 +49,14 @@ class Relief:
     counts_bytes: int = 0  # for the rows that keys have, of all counted masters together
 
     @staticmethod
-    def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> Relief:
+    def of(shed: Shed, steps: Iterable[Step], source: Iterable[str], memory_bytes: int, tasks: int) -> "Relief":
         there = set(source)  # what is found or computed on the way is not known yet
         lookups = [one for step in steps for one in step.lookups if set(one.keys) <= there]
         return Relief(shed, tuple(lookups) if shed.kind.needs_counts else (), memory_of(shed, memory_bytes, tasks)[1])
 
     def mark(
-        self, frame: DataFrame, share: float, versions: dict[str, int], seeds: tuple[int, ...], weight: float
-    ) -> DataFrame:
+        self, frame: "DataFrame", share: float, versions: dict[str, int], seeds: tuple[int, ...], weight: float
+    ) -> "DataFrame":
         """The rows of a batch with a mark on those that are too many, and weights where the strategy samples."""
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.functions import arrow_udf

@@ -1,7 +1,5 @@
 """Where a pipeline's rows come from, declared without Spark; what a batch reads of it is told apart and checked."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -76,7 +74,7 @@ class Source:
             return pq.read_schema(files[0])
         return declared_schema(_OWN[self.format]) if self.format in _OWN else None
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def read(self, spark: "SparkSession") -> "DataFrame":
         """The stream, with the name of each row's file and, for text, the records that cannot be read."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException

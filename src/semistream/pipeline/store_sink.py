@@ -4,8 +4,6 @@
 >>> changes.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/prices").start()  # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -72,7 +70,7 @@ class StoreSink:
         if effective is not None and not self._dimension:
             raise ArgumentError(f"effective={effective!r} is for dimensions with history, which {store} is not")
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+    def __call__(self, batch: "DataFrame", batch_id: int) -> None:
         """Apply one batch, or pass over it when the store has it already."""
         self.apply(batch.toArrow(), batch_id, running_query(batch))
 

@@ -4,8 +4,6 @@ Partitions are ranges of codes, so the segments are disjoint and in key order, a
 not the driver. The store's path must be visible to all.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -31,7 +29,7 @@ _CODE = "__semistream_code"
 _SIGN = np.uint64(1 << 63)
 
 
-def build(df: DataFrame, asked: Build) -> MasterStore:
+def build(df: "DataFrame", asked: Build) -> MasterStore:
     """See `MasterStore.build`."""
     from pyspark.sql.types import LongType, StructField, StructType
 

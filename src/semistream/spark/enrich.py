@@ -5,8 +5,6 @@ Python (`semistream.spark.lookups`); whole rows do, through mapInArrow, for join
 for narrow streams whose rows have several matches. Both give the same rows.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @asks(EnrichSpec)
-def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> DataFrame:
+def enrich(df: "DataFrame", store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> "DataFrame":
     """Join a streaming or batch DataFrame with a master store.
 
     ``memory`` is the total for all Python workers of a host together ("256MB", or "10%" of the master). ``on`` is a
@@ -54,7 +52,7 @@ def enrich(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: Enr
     return enrich_by_keys(df, p, spec.metrics)
 
 
-def enrich_by_rows(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
+def enrich_by_rows(df: "DataFrame", prepared: Prepared, metrics: Metrics | None) -> "DataFrame":
     """All columns go to Python and come back with the master's."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, StringType, StructField, StructType
@@ -106,7 +104,7 @@ def _run(
 
 
 @asks(EnrichSpec)
-def explain(df: DataFrame, store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> str:
+def explain(df: "DataFrame", store: MasterStore | str | os.PathLike[str], spec: EnrichSpec) -> str:
     """What `enrich` with the same arguments would do: algorithm, transport, why, budget split, predicted rate."""
     p = prepare(FrameFacts.of(df), store, spec)
     prediction = p.choice.prediction

@@ -1,7 +1,5 @@
 """DataFrames: what Spark knows of them, how crossings to Python want them; columns between Arrow and Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
-def context_of(session: SparkSession) -> SparkContext | None:
+def context_of(session: "SparkSession") -> "SparkContext | None":
     """None with Spark Connect, which has none to ask."""
     try:
         return session.sparkContext
@@ -25,7 +23,7 @@ def context_of(session: SparkSession) -> SparkContext | None:
         return None
 
 
-def arrow_schema(df: DataFrame, what: str = "the stream") -> tuple[pa.Schema, dict[str, str]]:
+def arrow_schema(df: "DataFrame", what: str = "the stream") -> tuple[pa.Schema, dict[str, str]]:
     """The schema of ``df``, and the columns that Arrow cannot carry with their types: these must stay in the JVM."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -47,7 +45,7 @@ def arrow_schema(df: DataFrame, what: str = "the stream") -> tuple[pa.Schema, di
     return pa.schema(fields), foreign
 
 
-def spark_fields(plan: LookupPlan) -> list[StructField]:
+def spark_fields(plan: LookupPlan) -> "list[StructField]":
     """The master's columns, as Spark has them."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
@@ -65,7 +63,7 @@ def spark_fields(plan: LookupPlan) -> list[StructField]:
     return fields
 
 
-def force_rows(df: DataFrame, key: str) -> DataFrame:
+def force_rows(df: "DataFrame", key: str) -> "DataFrame":
     """The same rows, out of a filter that is always true and that Spark cannot know to be.
 
     Right above a columnar source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every

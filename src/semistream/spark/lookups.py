@@ -5,8 +5,6 @@ structs where a row may have several matches. `enrich` has one lookup, a pipelin
 in turn on a block of rows, since crossings cost more than joins. A key may be what an earlier lookup found.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -41,7 +39,7 @@ class CrossingLookup:
     """One lookup of a crossing, as it is shipped to the workers."""
 
     operator: Operator
-    kinds: tuple[DataType, ...]  # Spark's types of the master's columns
+    kinds: "tuple[DataType, ...]"  # Spark's types of the master's columns
     many: bool  # may a row have several matches?
     inputs: tuple[str, ...]  # columns, in the order of the operator's: the key's, then the moment of an as-of lookup
     outputs: tuple[str, ...]  # names of the master's columns, as later lookups ask for them
@@ -53,13 +51,13 @@ class CrossingLookup:
     @staticmethod
     def of(
         prepared: Prepared, inputs: tuple[str, ...], outputs: tuple[str, ...], status: str, **more: bool
-    ) -> CrossingLookup:
+    ) -> "CrossingLookup":
         """What `prepare` made, with its names in the stream."""
         kinds = tuple(field.dataType for field in spark_fields(prepared.plan))
         return CrossingLookup(prepared.operator, kinds, prepared.many, inputs, outputs, status, **more)
 
 
-def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -> DataFrame:
+def enrich_by_keys(df: "DataFrame", prepared: Prepared, metrics: Metrics | None) -> "DataFrame":
     """One lookup alone."""
     from pyspark.sql import functions as F
 
@@ -83,12 +81,12 @@ def enrich_by_keys(df: DataFrame, prepared: Prepared, metrics: Metrics | None) -
 
 
 def look_up_all(
-    df: DataFrame,
+    df: "DataFrame",
     lookups: Sequence[CrossingLookup],
-    active: Column | None = None,
-    given_up: Column | None = None,
+    active: "Column | None" = None,
+    given_up: "Column | None" = None,
     carrier: str | None = None,
-) -> DataFrame:
+) -> "DataFrame":
     """All columns of ``df``, the masters' and the statuses; rows that are not ``active`` are not looked up.
 
     A row that is ``given_up`` goes on where a lookup lets it although it misses (`CrossingLookup.unless_given_up`).

@@ -5,8 +5,6 @@ have none to give out). Spark's ``observe`` collects them, so a retried task cou
 pipeline reads the same column in the tasks that write its rows (`semistream.pipeline.staging`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -48,7 +46,7 @@ class Metrics:
     for batch DataFrames, call ``handle.collect()`` after the action.
     """
 
-    def __init__(self, spark: SparkSession, run_log: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, spark: "SparkSession", run_log: str | os.PathLike[str] | None = None) -> None:
         if not hasattr(spark, "streams"):
             raise ArgumentError(f"spark={spark!r} is not a SparkSession")
         log = None if run_log is None else local_path("run_log", run_log)
@@ -66,7 +64,7 @@ class Metrics:
         self._spark = spark
         spark.streams.addListener(self._listener)
 
-    def watch(self, frame: DataFrame, identity: str, carrier: Column) -> DataFrame:
+    def watch(self, frame: "DataFrame", identity: str, carrier: "Column") -> "DataFrame":
         """Have Spark collect the reports in column ``carrier`` of a frame."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F

@@ -1,7 +1,5 @@
 """What `enrich` is asked for, checked against stream and master, and made into an operator for the workers."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time
@@ -41,7 +39,7 @@ _sessions: dict[str, str] = {}  # names of directories, by the application's
 class FrameFacts:
     """What is known of the DataFrame that is joined."""
 
-    df: DataFrame
+    df: "DataFrame"
     schema: pa.Schema
     foreign: dict[str, str]  # columns that Arrow cannot carry, with their types
     ignore_case: bool
@@ -49,7 +47,7 @@ class FrameFacts:
     application: str  # the name of its directories on all hosts
 
     @staticmethod
-    def of(df: DataFrame) -> FrameFacts:
+    def of(df: "DataFrame") -> "FrameFacts":
         schema, foreign = arrow_schema(df)
         conf, context = df.sparkSession.conf, context_of(df.sparkSession)
         ignore_case = str(conf.get("spark.sql.caseSensitive", "false")).lower() != "true"

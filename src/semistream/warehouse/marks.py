@@ -10,8 +10,6 @@ transactions, in PostgreSQL as rows. Whatever keeps them, a batch is judged here
     @store/product          that store: the first digits of its id
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class Marks(NamedTuple):
     owner: int | None
 
     @staticmethod
-    def of(find: Find, app: str, query: str) -> Marks:
+    def of(find: Find, app: str, query: str) -> "Marks":
         done = find(f"{app}@{query}")
         return Marks(-1 if done is None else done, find(app))
 
@@ -106,7 +104,7 @@ class Streams:
         self._is_foreign(marks, app, query)
         return marks.done
 
-    def holds(self, marks: Marks, batch: BatchWrites, *, gaps: bool = False) -> bool:
+    def holds(self, marks: Marks, batch: "BatchWrites", *, gaps: bool = False) -> bool:
         """Whether the batch is there already; one that must not be written is an error."""
         if not self._is_foreign(marks, batch.app, batch.query):
             self._check_order(marks, batch, gaps=gaps)
@@ -115,16 +113,16 @@ class Streams:
         self.left[batch.app, batch.query] = marks.done
         return True
 
-    def check_new(self, marks: Marks, batch: BatchWrites) -> None:
+    def check_new(self, marks: Marks, batch: "BatchWrites") -> None:
         """Refuse a batch that could not be written now: one that is there although nobody has decided it, too."""
         if self.holds(marks, batch):
             raise self.undecided(batch)
 
-    def wrote(self, batch: BatchWrites) -> None:
+    def wrote(self, batch: "BatchWrites") -> None:
         """The batch was committed here."""
         self.left[batch.app, batch.query] = batch.batch
 
-    def undecided(self, batch: BatchWrites, place: object = None) -> StaleWriterError:
+    def undecided(self, batch: "BatchWrites", place: object = None) -> StaleWriterError:
         """The error for a batch that is new to its state and not new to the table."""
         return StaleWriterError(
             f"{place or self.place} holds batch {batch.batch} of {batch.app!r} already, which this state has not "
@@ -132,7 +130,7 @@ class Streams:
             "written. Go on with the newest copy"
         )
 
-    def stale(self, batch: BatchWrites, place: object = None) -> StaleWriterError:
+    def stale(self, batch: "BatchWrites", place: object = None) -> StaleWriterError:
         """The error for a batch that met another run's commit."""
         return StaleWriterError(
             f"{place or self.place}: another run wrote to the table while batch {batch.batch} of {batch.app!r} was on "
@@ -154,7 +152,7 @@ class Streams:
             )
         return True
 
-    def _check_order(self, marks: Marks, batch: BatchWrites, *, gaps: bool) -> None:
+    def _check_order(self, marks: Marks, batch: "BatchWrites", *, gaps: bool) -> None:
         left = self.left.get((batch.app, batch.query), marks.done)
         if left != marks.done:
             del self.left[batch.app, batch.query]  # whoever restarts with this object begins from what the table says

@@ -6,8 +6,6 @@ other at a lock that ends with the transaction; whoever finds, once it has the l
 StaleWriterError. The marks are rows of the table ``_semistream_ledger`` in the same schema.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
@@ -194,7 +192,7 @@ class PostgresWarehouse(Warehouse):
     def _shown(self, table: str) -> str:
         return f"table {table!r} of {self.describe()}"
 
-    def _check_never_written(self, session: Session, table: str) -> None:
+    def _check_never_written(self, session: "Session", table: str) -> None:
         """A table that is gone although batches were written to it must not be made again, empty."""
         found = session.run(
             "SELECT mark, value FROM {ledger} WHERE position('@' in mark) > 1 "
@@ -207,13 +205,13 @@ class PostgresWarehouse(Warehouse):
                 f"Restore it, or delete the marks of the stream from {LEDGER} and start with a new checkpoint"
             )
 
-    def _check_columns(self, session: Session, write: Write) -> None:
+    def _check_columns(self, session: "Session", write: Write) -> None:
         there = session.columns(write.table)
         if not there:
             raise SinkError(f"{self._shown(write.table)} is not there; call prepare({write.table!r}, schema) first")
         check_schema(self._shown(write.table), there, sql_types(write.schema), may_lack=self.evolve)
 
-    def _write(self, session: Session, write: Write) -> None:
+    def _write(self, session: "Session", write: Write) -> None:
         self._check_columns(session, write)
         if write.kind == "replace":
             session.run("DELETE FROM {table}", write.table)

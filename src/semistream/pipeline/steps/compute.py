@@ -1,7 +1,5 @@
 """``compute``: columns by Spark SQL."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,7 @@ class Compute(Step):
     def describe(self, memory: Memory) -> list[str]:
         return [f"compute {name} = {expression}" for name, expression in self.columns.items()]
 
-    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+    def apply(self, frame: "DataFrame", layout: "Layout", masters: Masters) -> "DataFrame":
         from pyspark.sql import functions as F
 
         return frame.withColumns({name: F.expr(expression) for name, expression in self.columns.items()})

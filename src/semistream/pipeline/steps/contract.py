@@ -3,8 +3,6 @@
 Adding one is a file and a line: docs/adding_a_step.md.
 """
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -81,12 +79,12 @@ class Step(ABC):
     def describe(self, memory: Memory) -> list[str]:
         """Lines for people; ``memory`` is what each lookup got."""
 
-    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+    def apply(self, frame: "DataFrame", layout: "Layout", masters: Masters) -> "DataFrame":
         """The rows after it. None is taken out of the frame: one that goes elsewhere leaves by `routes.leave`."""
         return frame
 
     @property
-    def lookups(self) -> tuple[Lookup, ...]:
+    def lookups(self) -> "tuple[Lookup, ...]":
         """Itself, if it looks masters up: lookups that stand side by side are ordered by cost, and done together."""
         return ()
 
@@ -105,11 +103,11 @@ class Step(ABC):
         """The columns of the table, {name in the table: column}, if it says them."""
         return None
 
-    def claim(self, seen: SeenKeys | None) -> Claim | None:
+    def claim(self, seen: "SeenKeys | None") -> Claim | None:
         """What it needs memory for; ``seen`` are the keys that were loaded, None while nothing runs."""
         return None
 
-    def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
+    def routes(self, number: int, layout: "Layout", schemas: "Schemas", staging: str, started: float) -> list[Route]:
         """Routes of its own for rows, into files in ``staging``, where it stands as the number-th."""
         return []
 

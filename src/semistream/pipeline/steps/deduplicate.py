@@ -1,7 +1,5 @@
 """``deduplicate``: the first row of a business key, of all that ever came."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,10 +54,10 @@ class Deduplicate(Step):
     def describe(self, memory: Memory) -> list[str]:
         return [f"deduplicate by {', '.join(self.key)}"]
 
-    def claim(self, seen: SeenKeys | None) -> Claim | None:
+    def claim(self, seen: "SeenKeys | None") -> Claim | None:
         return None if seen is None else Claim(SEEN, seen.store, (), "auto", self.memory, grows=True)
 
-    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+    def apply(self, frame: "DataFrame", layout: "Layout", masters: Masters) -> "DataFrame":
         """The first row of each business key goes on: the first of this batch, if no batch before had one."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -85,7 +83,7 @@ class Deduplicate(Step):
         )
         return leave(frame, f"{_FOUND} = 'matched'", DUPLICATE, "loaded before").drop(_FOUND)
 
-    def routes(self, number: int, layout: Layout, schemas: Schemas, staging: str, started: float) -> list[Route]:
+    def routes(self, number: int, layout: "Layout", schemas: "Schemas", staging: str, started: float) -> list[Route]:
         fields = [pa.field(name, schemas.hidden[name]) for name in self.key]
         return [Route(KEYS, self.key, pa.schema(fields), staging)]
 

@@ -1,7 +1,5 @@
 """``keep``: rows for which a condition holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +27,7 @@ class Keep(Step):
     def describe(self, memory: Memory) -> list[str]:
         return [f"keep where {self.condition}"]
 
-    def apply(self, frame: DataFrame, layout: Layout, masters: Masters) -> DataFrame:
+    def apply(self, frame: "DataFrame", layout: "Layout", masters: Masters) -> "DataFrame":
         from pyspark.sql import functions as F
 
         holds = F.coalesce(F.expr(self.condition).cast("boolean"), F.lit(False))

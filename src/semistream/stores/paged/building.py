@@ -1,7 +1,5 @@
 """Building a store: read, pack, sort outside memory if need be, write pages, publish."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -95,7 +93,7 @@ class Build:
             return None
         return [*(name for name in self.names if name not in self.columns), *self.columns]
 
-    def run(self, source: Any) -> MasterStore:
+    def run(self, source: Any) -> "MasterStore":
         kind = type(source)
         if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):  # classic or Connect
             # Only semistream.spark knows Spark, and it stands above this module: hence by an entry point.
@@ -155,7 +153,7 @@ class Build:
                 "filter them out, or leave them out with null_keys='drop' (--null-keys drop)"
             )
 
-    def publish(self, packer: Packer, entries: list[SegmentEntry], previous: Manifest | None) -> MasterStore:
+    def publish(self, packer: Packer, entries: list[SegmentEntry], previous: Manifest | None) -> "MasterStore":
         """Publish freshly written bases as a version and open it."""
         largest = self.root / max(entries, key=lambda entry: entry.bytes).file
         with removed_on_error(self.root, [entry.file for entry in entries]), explained("read", largest):
@@ -180,9 +178,9 @@ def open_and_publish(
     path: Path,
     manifest: Manifest,
     new: Sequence[SegmentEntry],
-    before: MasterStore | None = None,
+    before: "MasterStore | None" = None,
     progress: Progress | None = None,
-) -> MasterStore:
+) -> "MasterStore":
     """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published.
 
     New segments get their twins first, one in each column group. What follows ``before`` shares its open segments.

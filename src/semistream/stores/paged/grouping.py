@@ -12,8 +12,6 @@ group, the same rows in the same order, published with the version: a group is n
 ('prices', None)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -61,7 +59,7 @@ def _checked(name: str, columns: Sequence[str], schema: pa.Schema, key: Sequence
     return ColumnGroup(chosen)
 
 
-def write_twins(store: MasterStore, files: list[str], progress: Progress | None) -> Manifest:
+def write_twins(store: "MasterStore", files: list[str], progress: Progress | None) -> Manifest:
     """The manifest of an opened version with all its twins; those that had to be written for that go to ``files``."""
     groups = {}
     for name, group in store.manifest.groups.items():
@@ -77,7 +75,7 @@ def write_twins(store: MasterStore, files: list[str], progress: Progress | None)
     return replace(store.manifest, groups=groups)
 
 
-def _write_twin(store: MasterStore, number: int, name: str, progress: Progress | None) -> SegmentEntry:
+def _write_twin(store: "MasterStore", number: int, name: str, progress: Progress | None) -> SegmentEntry:
     segment, group = store.segments[number], store.manifest.groups[name]
     columns = [one for one in store.layout.schema.names if one in (*store.key, *group.columns)]
     projection = Projection(store.layout, columns)

@@ -5,8 +5,6 @@ range is first asked for without waiting (RWF_NOWAIT); what is not cached, and e
 by chunk, several requests at a time.
 """
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os
@@ -58,7 +56,7 @@ class _Plan:
 class PageBuffer:
     """Reads pages of one store into one buffer."""
 
-    def __init__(self, store: MasterStore, buffer_bytes: int, reads_in_flight: int, *, double: bool) -> None:
+    def __init__(self, store: "MasterStore", buffer_bytes: int, reads_in_flight: int, *, double: bool) -> None:
         """``double`` halves the buffer: one half loads while the other is used."""
         least = store.facts.largest_page
         self.store = store
