@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from semistream.joins.contract import JoinSettings
     from semistream.shedding import Shed
 
-# Annotations are values in this module, not texts: help() shows them.
-
 On = str | Sequence[str] | Mapping[str, str]
 How = Literal["left", "inner", "semi", "anti"]
 Multiple = Literal["all", "first", "error"]

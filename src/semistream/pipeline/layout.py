@@ -1,7 +1,5 @@
 """A pipeline as it runs: steps in their order with their memory, the files of each route, the schemas of all tables."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -84,8 +82,8 @@ class Layout:
         return self.original if self.weight is None else [*self.original, self.weight]
 
     def prepare_rows(
-        self, frame: DataFrame, versions: dict[str, int], share: float, seeds: tuple[int, ...], again: str
-    ) -> DataFrame:
+        self, frame: "DataFrame", versions: dict[str, int], share: float, seeds: tuple[int, ...], again: str
+    ) -> "DataFrame":
         """The source's rows, with what is known of rows that were held, and a mark on those that are too many."""
         if any(one.on_miss == "hold" for one in self.lookups):
             since, expired = f"CAST(NULL AS DOUBLE) AS {names.SINCE}", f"CAST(NULL AS BOOLEAN) AS {names.EXPIRED}"
@@ -95,7 +93,7 @@ class Layout:
             frame = self.relief.mark(frame, share, versions, seeds, 0.0 if again == "reconciled" else 1.0)
         return frame
 
-    def apply_steps(self, frame: DataFrame, masters: Masters, taken: Iterable[str]) -> DataFrame:
+    def apply_steps(self, frame: "DataFrame", masters: Masters, taken: Iterable[str]) -> "DataFrame":
         """All steps; the table gets the columns ``taken``."""
         from pyspark.sql import functions as F
 
@@ -119,7 +117,7 @@ class Layout:
         unfit = beyond(frame.schema, kept - set(self.original), self.limits)
         return leave_by(frame, [(when, QUARANTINE, why) for when, why in unfit])
 
-    def look_up(self, frame: DataFrame, lookups: Sequence[tuple[int, Lookup]], masters: Masters) -> DataFrame:
+    def look_up(self, frame: "DataFrame", lookups: Sequence[tuple[int, Lookup]], masters: Masters) -> "DataFrame":
         """Lookups side by side, with their places among the steps, done together; rows without a match get routes."""
         from pyspark.sql import functions as F
 
@@ -178,7 +176,7 @@ class Layout:
         return leave_by(found, [one for number, step in lookups for one in step.departures(number)])
 
     def make_stage(
-        self, schemas: Schemas, warehouse: Warehouse, batch: BatchId, staging: str, started: float, *, many: bool
+        self, schemas: "Schemas", warehouse: Warehouse, batch: "BatchId", staging: str, started: float, *, many: bool
     ) -> Stage:
         """For one batch; files that no table gets go into ``staging``."""
         now = int(started * 1_000_000)
@@ -212,7 +210,7 @@ class Layout:
             carriers=tuple(names.carrier_column(number) for number, _ in self.numbered),
         )
 
-    def choose_columns(self, frame: DataFrame, stage: Stage) -> DataFrame:
+    def choose_columns(self, frame: "DataFrame", stage: Stage) -> "DataFrame":
         """Only columns that some route writes cross to Python; what tells of a bad record only where there is one."""
         record = f"to_json(struct({', '.join(map(quoted, self.original))}))"
         if BROKEN in frame.columns:
@@ -235,7 +233,7 @@ class Schemas:
     hidden: dict[str, pa.DataType]  # types of the columns beside a row, and of those that are carried
 
 
-def analyse(layout: Layout, source: DataFrame, masters: Masters) -> Schemas:
+def analyse(layout: Layout, source: "DataFrame", masters: Masters) -> Schemas:
     """Let Spark analyse the steps once, on the source's columns, before any row comes."""
     from pyspark.errors import AnalysisException, ParseException
 

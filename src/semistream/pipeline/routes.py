@@ -5,8 +5,6 @@ duplicate, a bad record) gets a route and a reason; later lookups ask for NULL i
 Values that a warehouse cannot keep are such a reason: a database would refuse a whole batch for one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -46,8 +44,8 @@ Departure = tuple["Column | str", str, "Column | str | None"]  # who leaves (a c
 
 
 def mark_bad(
-    frame: DataFrame, columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]]
-) -> DataFrame:
+    frame: "DataFrame", columns: list[str], required: tuple[str, ...], unfit: Sequence[tuple[str, str]]
+) -> "DataFrame":
     """The source's rows with their routes: bad records leave at once, and so does what is ``unfit`` (see `beyond`)."""
     # In SQL, not by functions: a batch is planned anew each time, and every call of a function is a trip to the JVM.
     from pyspark.sql import functions as F
@@ -81,12 +79,12 @@ def mark_bad(
     return frame.withColumn(REASON, reason).withColumns({**changed, ROUTE: route})
 
 
-def leave(frame: DataFrame, when: Column | str, route: str, reason: Column | str | None = None) -> DataFrame:
+def leave(frame: "DataFrame", when: "Column | str", route: str, reason: "Column | str | None" = None) -> "DataFrame":
     """Rows still on their way for which ``when``, a column or SQL, holds get a route and a reason."""
     return leave_by(frame, [(when, route, reason)])
 
 
-def leave_by(frame: DataFrame, departures: Sequence[Departure]) -> DataFrame:
+def leave_by(frame: "DataFrame", departures: Sequence[Departure]) -> "DataFrame":
     """Rows still on their way leave by the first of the ``departures`` that is for them, or go on."""
     from pyspark.sql import functions as F
 
@@ -100,7 +98,7 @@ def leave_by(frame: DataFrame, departures: Sequence[Departure]) -> DataFrame:
     return frame.withColumns({ROUTE: route, REASON: why})
 
 
-def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list[tuple[str, str]]:
+def beyond(schema: "StructType", columns: Collection[str], limits: "Limits") -> list[tuple[str, str]]:
     """(condition in SQL, reason) for each of the ``columns`` whose values may be out of bounds."""
     from pyspark.sql import types
 
@@ -128,7 +126,7 @@ def beyond(schema: StructType, columns: Collection[str], limits: Limits) -> list
     return found
 
 
-def kept_text(expression: str, limits: Limits) -> str:
+def kept_text(expression: str, limits: "Limits") -> str:
     """A text about a bad record, in a form that the warehouse keeps."""
     return expression if limits.nul else f"replace({expression}, {_NUL}, '\\\\u0000')"
 

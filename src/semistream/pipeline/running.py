@@ -1,7 +1,5 @@
 """A pipeline at work in one driver: laid out (keys seen, memory, order, schemas, tables), recovered, started, ended."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time
@@ -47,17 +45,17 @@ class _EndedError(Exception):
 class Running:
     """A pipeline at work."""
 
-    pipeline: Pipeline
+    pipeline: "Pipeline"
     ledger: Ledger
     once: bool
     replaces: str | None  # the query whose place this one may take
     on_decision: OnDecision
     source: Source | None  # of the frame, unless the user made it
-    frame: DataFrame
+    frame: "DataFrame"
     batches: Batches
     last: Decision | None
     error: BaseException | None = None
-    query: StreamingQuery | None = None
+    query: "StreamingQuery | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ending: bool = False
 
@@ -93,7 +91,7 @@ class Running:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
         self.query = writer.start()
 
-    def _one(self, batch: DataFrame, number: int) -> None:
+    def _one(self, batch: "DataFrame", number: int) -> None:
         try:
             with self._lock:
                 if self._ending:
@@ -116,7 +114,7 @@ class Running:
             self.error = error  # Spark passes on only its text
             raise
 
-    def _side(self, frame: DataFrame, again: str = "") -> Decision:
+    def _side(self, frame: "DataFrame", again: str = "") -> Decision:
         """Work beside Spark's batches; the caller has the lock."""
         query = query_of(self.pipeline.checkpoint)
         try:
@@ -167,7 +165,7 @@ class Running:
         self.on_decision(done)
         return done
 
-    def _waiting(self, route: str, columns: list[str]) -> DataFrame:
+    def _waiting(self, route: str, columns: list[str]) -> "DataFrame":
         """A route's table: its files, which may be many, read by Spark, or what the database sends."""
         sink, spark, table = self.pipeline.sink, self.frame.sparkSession, self.batches.layout.table_of(route)
         files = [str(sink.place(table) / name) for name in sorted(sink.files(table))]
@@ -208,7 +206,7 @@ class Running:
             self.ledger.close()
 
 
-def read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Source | None]:
+def read_source(pipeline: "Pipeline", spark: "SparkSession") -> "tuple[DataFrame, Source | None]":
     """Declare to Spark what is read, nothing is yet; with the source, unless the user made the DataFrame."""
     source = pipeline.source
     if isinstance(source, Source):
@@ -222,7 +220,7 @@ def read_source(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Sou
     return frame, None
 
 
-def make_batches(pipeline: Pipeline, ledger: Ledger, frame: DataFrame) -> Batches:
+def make_batches(pipeline: "Pipeline", ledger: Ledger, frame: "DataFrame") -> Batches:
     """Everything that a batch needs; the warehouse's tables are there afterwards."""
     warehouse, last = pipeline.sink, ledger.newest()
     columns = pa.schema([item for item in arrow_schema(frame)[0] if not item.name.startswith(PREFIX)])

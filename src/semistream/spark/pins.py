@@ -6,8 +6,6 @@ a cluster may have copies of different age, so their tasks ask the driver's Pyth
 signed with a secret that travels with the tasks. Behind a firewall, ``spark.semistream.port`` fixes the port.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re
@@ -35,7 +33,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*")
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 _TIMEOUT_SECONDS = 60.0
 _MOST_BYTES = 65_536  # of a question or an answer
-_services: dict[str, PinService] = {}
+_services: dict[str, "PinService"] = {}
 _starting = threading.Lock()
 
 
@@ -141,7 +139,7 @@ class PinService:
         return StoreVersion(**answer["version"])
 
 
-def pin_service(spark: SparkSession) -> PinService | None:
+def pin_service(spark: "SparkSession") -> PinService | None:
     """The application's service, started when first needed; None on one host, and with Connect: this is no driver."""
     context = context_of(spark)
     if context is None or str(context.master).startswith("local"):

@@ -5,8 +5,6 @@ judged by the marks on one snapshot of the table, and committed on top of that s
 makes the commit fail. `DeltaWarehouse` is built of the same parts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
@@ -78,7 +76,7 @@ class DeltaSink:
             check_columns(self.path, table, rows.schema)
         self._commit(table, rows, batch)
 
-    def _commit(self, table: DeltaTable, rows: pa.Table, batch: BatchWrites) -> None:
+    def _commit(self, table: "DeltaTable", rows: pa.Table, batch: BatchWrites) -> None:
         from deltalake import write_deltalake
 
         about = {"app": batch.app, "query": batch.query, "batch": str(batch.batch)}
@@ -119,7 +117,7 @@ def running_query(batch: Any) -> str:
     return str(query)
 
 
-def open_table(path: Path) -> DeltaTable | None:
+def open_table(path: Path) -> "DeltaTable | None":
     """The newest snapshot, or None when there is no table."""
     try:
         from deltalake import DeltaTable
@@ -128,7 +126,7 @@ def open_table(path: Path) -> DeltaTable | None:
     return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
-def create_table(path: Path, schema: pa.Schema) -> DeltaTable:
+def create_table(path: Path, schema: pa.Schema) -> "DeltaTable":
     """An empty table first: two runs may both find none, and only a commit on a snapshot tells them apart."""
     from deltalake import CommitProperties, DeltaTable
 
@@ -142,13 +140,13 @@ def create_table(path: Path, schema: pa.Schema) -> DeltaTable:
     return DeltaTable(path, version=0)
 
 
-def find_in(table: DeltaTable | None) -> Find:
+def find_in(table: "DeltaTable | None") -> Find:
     """The marks in a table's log; no table has none."""
     return (lambda _: None) if table is None else table.transaction_version
 
 
 def check_columns(
-    path: Path, table: DeltaTable, schema: pa.Schema, *, may_add: bool = False, may_lack: bool = False
+    path: Path, table: "DeltaTable", schema: pa.Schema, *, may_add: bool = False, may_lack: bool = False
 ) -> list[str]:
     """`check_schema` for a Delta table: delta-rs would cast a column that changed its type."""
     there = types_of(pa.schema(table.schema().to_arrow()))
@@ -158,13 +156,13 @@ def check_columns(
 @contextmanager
 def committing(
     path: Path,
-    table: DeltaTable,
+    table: "DeltaTable",
     marks: Mapping[str, int],
     about: Mapping[str, str],
     stale: Callable[[Find], StaleWriterError],
     *,
     retries: int | None = None,
-) -> Iterator[CommitProperties]:
+) -> "Iterator[CommitProperties]":
     """What makes a commit on this snapshot set the marks; ``about`` is for people who read the table's history.
 
     Where the commit fails, another run was first when the marks have moved.
@@ -197,7 +195,7 @@ def check_deltalake() -> None:
         )
 
 
-def add_action(root: Path, file: StagedFile) -> AddAction:
+def add_action(root: Path, file: StagedFile) -> "AddAction":
     """What adds a staged file to a table's log. With the count, readers need not open the file to count rows."""
     from deltalake.transaction import AddAction
 
@@ -209,7 +207,7 @@ def add_action(root: Path, file: StagedFile) -> AddAction:
     return AddAction(name, file.bytes, {}, modified, data_change=True, stats=json.dumps({"numRecords": file.rows}))
 
 
-def rows_of(table: DeltaTable) -> pa.Table:
+def rows_of(table: "DeltaTable") -> pa.Table:
     """All rows of a local table.
 
     Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
@@ -222,7 +220,7 @@ def rows_of(table: DeltaTable) -> pa.Table:
     return ds.dataset(paths, schema=schema, format="parquet").to_table() if paths else schema.empty_table()
 
 
-def replace_keys(table: DeltaTable, keys: pa.Table, rows: pa.Table, properties: CommitProperties) -> None:
+def replace_keys(table: "DeltaTable", keys: pa.Table, rows: pa.Table, properties: "CommitProperties") -> None:
     """Rows of these keys go, the new ones come: one commit, though a key may have several rows."""
     gone = keys.append_column(_DELETE, pa.repeat(True, keys.num_rows))
     come = rows.append_column(_DELETE, pa.repeat(False, rows.num_rows))

@@ -11,8 +11,6 @@ from semistream.lookup.spec import Multiple, asks
 from semistream.pipeline.steps.contract import StepForm
 from semistream.pipeline.steps.lookup import Lookup, StepSpec
 
-# Annotations are values in this module, not texts: help() shows them.
-
 
 @dataclass(frozen=True, kw_only=True)
 class AssignKeysSpec(StepSpec):

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from semistream.pipeline.layout import Layout, Schemas
 
 
-# Annotations are values in this module, not texts: help() shows them.
-
 OnMiss = Literal["null", "drop", "fail", "redirect", "hold", "infer"]
 OnNull = Literal["miss", "quarantine"]
 Then = Literal["redirect", "null"]

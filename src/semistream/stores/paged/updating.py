@@ -8,8 +8,6 @@ there are `MOST_DELTAS`: from the oldest that is not larger than all after it to
 how often a row is written again grow with the logarithm of their bytes (the rule of log-structured merge trees).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +34,8 @@ MOST_DELTAS = 8
 
 
 def apply(
-    store: MasterStore, upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
-) -> MasterStore:
+    store: "MasterStore", upserts: Any = None, deletes: Any = None, *, properties: Mapping[str, str] | None = None
+) -> "MasterStore":
     """Upserts, deletions and properties as one new version: readers see all of it or nothing.
 
     ``upserts`` are rows as for `upsert`, ``deletes`` keys as for `delete`; a key may not be in both. ``properties``
@@ -71,7 +69,7 @@ def apply(
     return open_and_publish(store.path, store.manifest.next("properties", properties=properties), [], store)
 
 
-def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
+def _rows_to_upsert(store: "MasterStore", source: Any) -> pa.Table:
     opened = open_source(source, None)
     missing = [name for name in store.schema.names if name not in opened.schema.names]
     extra = [name for name in opened.schema.names if name not in store.schema.names]
@@ -91,7 +89,7 @@ def _rows_to_upsert(store: MasterStore, source: Any) -> pa.Table:
     return table
 
 
-def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.Array]) -> None:
+def _check_apart(store: "MasterStore", upserted: list[pa.Array], deleted: list[pa.Array]) -> None:
     both = np.flatnonzero(store.codec.among(upserted, deleted))
     if len(both):
         key = {name: column[both[0]].as_py() for name, column in zip(store.key, upserted, strict=True)}
@@ -101,7 +99,7 @@ def _check_apart(store: MasterStore, upserted: list[pa.Array], deleted: list[pa.
         )
 
 
-def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
+def _existing(store: "MasterStore", changed: Codes, keys: list[list[pa.Array]]) -> tuple[int, list[Block]]:
     """The number of rows with these codes, and copies of those whose key only shares its hash with a changed one."""
     gone = 0
     kept = []
@@ -116,7 +114,7 @@ def _existing(store: MasterStore, changed: Codes, keys: list[list[pa.Array]]) ->
     return gone, kept
 
 
-def changed_since(store: MasterStore, version: int) -> Codes | None:
+def changed_since(store: "MasterStore", version: int) -> Codes | None:
     """Codes that may differ between ``version`` and this one; None when everything may."""
     parts: list[Codes] = [np.empty(0, np.uint64)]
     current = store.manifest
@@ -136,7 +134,7 @@ def changed_since(store: MasterStore, version: int) -> Codes | None:
     return np.unique(np.concatenate(parts)) if current.version == version else None
 
 
-def check_changeable(store: MasterStore, change: str) -> None:
+def check_changeable(store: "MasterStore", change: str) -> None:
     """Refuse to change what is not the newest version, or only a part of one."""
     if store.group is not None:
         raise StoreError(
@@ -160,7 +158,7 @@ def fold_from(sizes: Sequence[int], new: int = 0) -> int:
     return first
 
 
-def write_delta(store: MasterStore, changed: Codes, blocks: list[Block]) -> tuple[SegmentEntry, ...]:
+def write_delta(store: "MasterStore", changed: Codes, blocks: list[Block]) -> tuple[SegmentEntry, ...]:
     """The segments with these new rows: a new delta, which takes earlier ones in if need be, after those below it."""
     deltas = [entry.bytes for entry in store.manifest.deltas]
     rows = sum(int(block.lengths.sum()) + 8 * len(block) for block in blocks)
@@ -170,7 +168,7 @@ def write_delta(store: MasterStore, changed: Codes, blocks: list[Block]) -> tupl
 
 
 def _fold(
-    store: MasterStore, changed: Codes, blocks: list[Block], first: int, memory: int | str = "512MB"
+    store: "MasterStore", changed: Codes, blocks: list[Block], first: int, memory: int | str = "512MB"
 ) -> tuple[SegmentEntry, ...]:
     folded = store.delta_levels()[first:]
 
@@ -194,7 +192,7 @@ def _fold(
     return (*(one for one in store.manifest.segments if one not in gone), entry)
 
 
-def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512MB") -> MasterStore:
+def merge_deltas(store: "MasterStore", at_most: int = 8, memory: int | str = "512MB") -> "MasterStore":
     """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
 
     The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
@@ -210,7 +208,7 @@ def merge_deltas(store: MasterStore, at_most: int = 8, memory: int | str = "512M
     return open_and_publish(store.path, store.manifest.next("merge", segments=segments), segments[-1:], store)
 
 
-def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress | None = None) -> MasterStore:
+def compact(store: "MasterStore", memory: int | str = "512MB", progress: Progress | None = None) -> "MasterStore":
     """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
     if len(store.segments) == 1:
         return store
@@ -222,7 +220,7 @@ def compact(store: MasterStore, memory: int | str = "512MB", progress: Progress 
     return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
 
 
-def project(store: MasterStore, name: str, columns: Sequence[str], progress: Progress | None = None) -> MasterStore:
+def project(store: "MasterStore", name: str, columns: Sequence[str], progress: Progress | None = None) -> "MasterStore":
     """Add a column group (see `build`): lookups of these columns alone read less from now on. The rows are the same."""
     check_changeable(store, "project")
     groups = store.manifest.groups
@@ -233,7 +231,7 @@ def project(store: MasterStore, name: str, columns: Sequence[str], progress: Pro
     return open_and_publish(store.path, store.manifest.next("project", groups=groups), [], store, progress)
 
 
-def drop_group(store: MasterStore, name: str) -> MasterStore:
+def drop_group(store: "MasterStore", name: str) -> "MasterStore":
     """Remove a column group. Versions that have it keep it."""
     check_changeable(store, "project")
     groups = dict(store.manifest.groups)
