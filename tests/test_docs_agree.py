@@ -8,6 +8,7 @@ import importlib
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
@@ -19,7 +20,7 @@ from semistream.joins import JOINS
 from semistream.pipeline import file as pipeline_file
 from semistream.pipeline.decision import CAME, WENT
 from semistream.pipeline.steps import STEPS
-from semistream.pipeline.steps.lookup import ON_MISS
+from semistream.pipeline.steps.lookup import OnMiss
 from semistream.spark.operator import CACHE_SHARE
 from semistream.warehouse import WAREHOUSES
 
@@ -158,7 +159,7 @@ class TestPipelines:
 
     def test_on_miss(self) -> None:
         listed = rows(section(self.PAGE, "A row without a match: `on_miss`"))
-        assert {row[0].strip("`") for row in listed} == set(ON_MISS)
+        assert {row[0].strip("`") for row in listed} == set(get_args(OnMiss))
 
     def test_steps_and_settings(self) -> None:
         settings = section(self.PAGE, "Settings")

@@ -3,8 +3,6 @@
 ``SEMISTREAM_FAILPOINT=warehouse.committed`` kills the process (SIGKILL: nothing is flushed, no handler runs) when it
 reaches that place, ``warehouse.committed:3`` when it does so for the third time. Without the variable a place costs one
 comparison.
-
->>> reach("warehouse.committed")
 """
 
 import os

@@ -49,12 +49,6 @@ class Stats:
         probes = self.hits + self.misses
         return self.hits / probes if probes else 0.0
 
-    @property
-    def match_rate(self) -> float:
-        """Share of the rows that found a match, of those that were not shed."""
-        joined = self.rows_in - self.shed
-        return self.matched / joined if joined else 1.0
-
     def move_to(self, other: "Stats") -> None:
         """Add these counts to another's, and begin again at zero; states stay where they are."""
         for name in _FLOWS:

@@ -114,7 +114,8 @@ def rewrite(hot: Path, keys: bytes, arrivals: int = 100_000) -> None:
     with hot.open("rb") as file:
         about = hot_module._Header.read(file)
     about = about._replace(keys=len(keys) // 9, arrivals=arrivals)
-    hot.write_bytes(hot_module._HEADER.pack(*about._replace(checksum=zlib.crc32(keys, about.seed))) + keys)
+    seed = zlib.crc32(hot_module._HEADER.pack(*about._replace(checksum=0)))
+    hot.write_bytes(hot_module._HEADER.pack(*about._replace(checksum=zlib.crc32(keys, seed))) + keys)
 
 
 def keys_of(hot: Path) -> np.typing.NDArray[np.void]:

@@ -147,7 +147,8 @@ def test_column_groups(spark: SparkSession, tmp_path: Path, transport: Transport
             assert_same_rows(joined.toArrow(), model_join(left, table, "id", "left", columns))
             bytes_read[len(columns)] = metrics.collect().bytes_read
             metrics.close()
-        assert 0 < bytes_read[1] < bytes_read[2] / 3, number
+        # By keys there is room for small blocks only, and each reads again pages that another one has read.
+        assert 0 < bytes_read[1] < bytes_read[2] / (3 if transport == "rows" else 2), number
         changed = table.slice(0, 40).set_column(2, "n", pa.array(range(40), pa.int64()))
         store = store.upsert(changed)
         table = pa.concat_tables([table.slice(40), changed])

@@ -115,7 +115,7 @@ def read_sample(path: Path) -> "list[pa.RecordBatch]":
     return found
 
 
-def _say(choice: "Choice", store: semistream.MasterStore) -> None:
+def _say(choice: "Choice", store: "semistream.MasterStore") -> None:
     from semistream.planner.machine import calibration_path
 
     said = choice.prediction

@@ -161,7 +161,7 @@ def vacuum(store: Store, keep: Annotated[int, Option("--keep", help="Versions to
         print(f"removed {name}")
 
 
-def _say_version(store: semistream.MasterStore, about: str = "") -> None:
+def _say_version(store: "semistream.MasterStore", about: str = "") -> None:
     rows, pages = counted(store.rows, "row"), counted(store.pages, "page")
     print(f"{store.path}: version {store.version}, {rows} on {pages}, {format_bytes(store.bytes)}{about}")
 
@@ -173,7 +173,7 @@ def _group(text: str) -> tuple[str, list[str]]:
     return name, list(listed(columns))
 
 
-def _keys_of(store: semistream.MasterStore) -> str:
+def _keys_of(store: "semistream.MasterStore") -> str:
     """What a build found out about its keys."""
     keys = sum(entry.keys for entry in store.manifest.segments)
     most = max(entry.largest_group for entry in store.manifest.segments)
@@ -182,7 +182,7 @@ def _keys_of(store: semistream.MasterStore) -> str:
     return said + (f"; {counted(left_out, 'row')} with a NULL key dropped" if left_out else "")
 
 
-def _parsed(texts: list[str], store: semistream.MasterStore) -> "pa.Table":
+def _parsed(texts: list[str], store: "semistream.MasterStore") -> "pa.Table":
     """Keys given as text, in the key's types."""
     import pyarrow as pa
 
@@ -201,7 +201,7 @@ def _parsed(texts: list[str], store: semistream.MasterStore) -> "pa.Table":
     return pa.table({name: [value(text, store.schema.field(name)) for text in column] for name, column in columns})
 
 
-def _facts_of(store: semistream.MasterStore) -> dict[str, Any]:
+def _facts_of(store: "semistream.MasterStore") -> dict[str, Any]:
     """What is known of a store, as `semistream inspect --format json` prints it."""
     entries = store.manifest.segments
     # A key that a delta changed lies in two segments; counting it once would take a scan.

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,17 +12,15 @@ from semistream.dimensions.shape import OBSERVED
 from semistream.errors import StateError
 from semistream.pipeline import routes as names
 from semistream.pipeline.held import COPIES, read_granted
+from semistream.pipeline.layout import Layout, Schemas
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
-
-if TYPE_CHECKING:
-    from semistream.pipeline.layout import Layout, Schemas
 
 _NEW = "_ss_new"
 
 
 def resolve(
-    layout: "Layout", schemas: "Schemas", files: list[StagedFile], place: Path, prefix: str, budget: Budget
+    layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
 

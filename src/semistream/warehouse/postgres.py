@@ -224,10 +224,9 @@ class PostgresWarehouse(Warehouse):
 
 
 def filled(template: str, environment: Mapping[str, str]) -> str:
-    """The address of a database, with each ``${NAME}`` taken from the environment.
+    """The address of a database, with each ``${NAME}`` taken from the environment, whatever it holds.
 
-    A value stays one value, whatever it holds: a password with an '@' must not become half a password and another
-    host, for hosts are shown.
+    A password with an '@' must not become half a password and another host, for hosts are shown.
 
     >>> filled("postgresql://load:${WORD}@db/shop", {"WORD": "a@b"})
     'postgresql://load:a%40b@db/shop'

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from semistream import kernels
 from semistream.joins.groups import Groups, members
 from semistream.joins.output import Output
 from semistream.joins.papers.stream_table import Entries, Multimap, Slots
@@ -92,7 +93,7 @@ class MasterCache(Multimap):
     def least_frequent(self, count: int) -> Entries:
         """About the ``count`` entries with the fewest hits: the best of a sample eight times as large."""
         places = np.unique(self._chooser.integers(0, self.capacity, 8 * count + 8))
-        places = places[self._keys[places, self._kernels.COUNT] > 0]
+        places = places[self._keys[places, kernels.multimap.COUNT] > 0]
         if len(places) > count:
             places = places[np.argpartition(self.hits[places], count - 1)[:count]]
         return places

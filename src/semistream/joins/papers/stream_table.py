@@ -26,7 +26,6 @@ class Multimap:
     """At most ``capacity`` slots under any number of keys, in compact arrays; H_R stands on it too."""
 
     def __init__(self, capacity: int) -> None:
-        self._kernels = kernels.multimap
         self.capacity = capacity
         self._state = np.empty(4, np.int64)
         self._buckets = np.empty(1 << max(3, int(capacity).bit_length()), np.int32)
@@ -42,7 +41,7 @@ class Multimap:
 
     @property
     def free(self) -> int:
-        return int(self._state[self._kernels.FREE_SLOTS])
+        return int(self._state[kernels.multimap.FREE_SLOTS])
 
     @property
     def used(self) -> int:
@@ -50,53 +49,53 @@ class Multimap:
 
     @property
     def keys(self) -> int:
-        return self.capacity - int(self._state[self._kernels.FREE_KEYS])
+        return self.capacity - int(self._state[kernels.multimap.FREE_KEYS])
 
     def insert(self, codes: Codes) -> Slots:
         """Take a slot for each code; there must be room."""
         slots = np.empty(len(codes), np.int32)
-        self._kernels.insert(*self._parts, np.ascontiguousarray(codes), slots)
+        kernels.multimap.insert(*self._parts, np.ascontiguousarray(codes), slots)
         return slots
 
     def lookup(self, codes: Codes) -> Entries:
         """The entry of each code, or -1."""
         found = np.empty(len(codes), np.int64)
-        self._kernels.lookup(self._buckets, self._codes, self._keys, np.ascontiguousarray(codes), found)
+        kernels.multimap.lookup(self._buckets, self._codes, self._keys, np.ascontiguousarray(codes), found)
         return found
 
     def counts(self, entries: Entries) -> npt.NDArray[np.int64]:
-        return self._keys[entries, self._kernels.COUNT].astype(np.int64)
+        return self._keys[entries, kernels.multimap.COUNT].astype(np.int64)
 
     def slots_of(self, entries: Entries) -> Slots:
         """The slots of these keys, key by key, the oldest first."""
         slots = np.empty(int(self.counts(entries).sum()), np.int32)
-        self._kernels.list_slots(self._keys, self._slots, entries, slots)
+        kernels.multimap.list_slots(self._keys, self._slots, entries, slots)
         return slots
 
     def entries_of(self, slots: Slots) -> Entries:
-        return self._slots[slots, self._kernels.ENTRY].astype(np.int64)
+        return self._slots[slots, kernels.multimap.ENTRY].astype(np.int64)
 
     def codes_of(self, entries: Entries) -> Codes:
         return self._codes[entries]
 
     def live(self) -> Entries:
-        return np.flatnonzero(self._keys[:, self._kernels.COUNT] > 0)
+        return np.flatnonzero(self._keys[:, kernels.multimap.COUNT] > 0)
 
     def codes_held(self) -> Codes:
         return self.codes_of(self.live())
 
     def remove(self, entries: Entries) -> None:
         """Remove keys with all their slots."""
-        self._kernels.remove_keys(*self._parts, np.ascontiguousarray(entries))
+        kernels.multimap.remove_keys(*self._parts, np.ascontiguousarray(entries))
 
     def touch(self, entries: Entries) -> None:
         """Make these keys the youngest, the last of them most of all."""
-        self._kernels.touch(self._state, self._keys, np.ascontiguousarray(entries))
+        kernels.multimap.touch(self._state, self._keys, np.ascontiguousarray(entries))
 
     def oldest_keys(self, slots: int) -> Entries:
         """The oldest keys that have this many slots together."""
         found = np.empty(min(self.keys, max(0, slots)), np.int64)
-        return found[: self._kernels.oldest(self._state, self._keys, slots, found)]
+        return found[: kernels.multimap.oldest(self._state, self._keys, slots, found)]
 
     def clear(self) -> None:
         self._state[:] = self.capacity, self.capacity, -1, -1
@@ -108,7 +107,7 @@ class Multimap:
     def check(self, what: str) -> None:
         """Every slot is reachable by its key, every key is in the queue once, and free places add up."""
         found = np.zeros(4, np.int64)
-        self._kernels.census(self._state, self._buckets, self._keys, self._slots, found)
+        kernels.multimap.census(self._state, self._buckets, self._keys, self._slots, found)
         keys, used, queued, wrong = found.tolist()
         if wrong or keys != self.keys or queued != keys or used != self.used:
             raise InvariantError(
@@ -195,7 +194,7 @@ class StreamTable(Multimap):
     def expire(self, slots: Slots) -> None:
         """Remove tuples by slot, in order of their arrival."""
         self._rest.forget(len(slots))
-        if self._kernels.expire(*self._parts, slots):
+        if kernels.multimap.expire(*self._parts, slots):
             raise InvariantError("stream table: a tuple expired before an older one of its key")
 
     def waiting_slots(self) -> Slots:

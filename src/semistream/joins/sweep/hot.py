@@ -53,10 +53,6 @@ class _Header(NamedTuple):
     def read(cls, file: IO[bytes]) -> Self:
         return cls(*_HEADER.unpack(file.read(_HEADER.size)))
 
-    @property
-    def seed(self) -> int:
-        return zlib.crc32(repr(self[:-1]).encode())
-
 
 _HEADER = struct.Struct("<8s8sQQQQ")
 _MAGIC = b"semihot1"
@@ -80,9 +76,10 @@ class HotKeys:
         try:
             with suppress(OSError, ValueError, struct.error), open(self._path, "rb", opener=_own_file) as file:
                 about = _Header.read(file)
-                if at_once and about[:2] == (_MAGIC, self._kind) and _is_sound(file, about):
+                if at_once and about[:2] == (_MAGIC, self._kind) and about.checksum == _checksum(file, about):
                     file.seek(_HEADER.size)
-                    for found in _pieces(file, at_once):
+                    for piece in _pieces(file, at_once):
+                        found = np.frombuffer(piece, _KEY)
                         codes, first = np.unique(found["code"], return_index=True)
                         yield codes, found["count"][first], min(about.arrivals, _MOST_ARRIVALS)
         finally:
@@ -142,21 +139,16 @@ def _own_file(path: str, flags: int) -> int:
     return handle
 
 
-def _pieces(file: IO[bytes], keys: int) -> Iterator[npt.NDArray[np.void]]:
+def _pieces(file: IO[bytes], keys: int) -> Iterator[bytes]:
     while content := file.read(keys * _KEY.itemsize):
-        yield np.frombuffer(content, _KEY)
+        yield content
 
 
 def _checksum(file: IO[bytes], about: _Header) -> int:
     """Of the header and the keys; the file is left at its start."""
     file.seek(_HEADER.size)
-    total = about.seed
+    total = zlib.crc32(_HEADER.pack(*about._replace(checksum=0)))
     for piece in _pieces(file, _PIECE):
-        total = zlib.crc32(piece.tobytes(), total)
+        total = zlib.crc32(piece, total)
     file.seek(0)
     return total
-
-
-def _is_sound(file: IO[bytes], about: _Header) -> bool:
-    size = os.fstat(file.fileno()).st_size
-    return size == _HEADER.size + about.keys * _KEY.itemsize and about.checksum == _checksum(file, about)

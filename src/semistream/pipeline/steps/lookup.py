@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 OnMiss = Literal["null", "drop", "fail", "redirect", "hold", "infer"]
 OnNull = Literal["miss", "quarantine"]
 Then = Literal["redirect", "null"]
-ON_MISS: tuple[OnMiss, ...] = get_args(OnMiss)
 
 # Of a row without a match; one that is held goes there when it has waited in vain, if it is not loaded then.
 _ROUTES = {"drop": names.DROPPED, "fail": names.FAILED, "redirect": names.UNMATCHED, "hold": names.UNMATCHED}
