@@ -92,8 +92,7 @@ class LookupSpec:
             self._set("hot_keys", str(local_path("hot_keys", self.hot_keys).absolute()))
             if self.algorithm not in KEEPS_HOT:
                 raise ArgumentError(
-                    f"hot_keys= is for the keys in the cache of 'sweep', and algorithm={self.algorithm!r} has none; "
-                    "leave one of the two out"
+                    f"hot_keys= goes with 'sweep', not with algorithm={self.algorithm!r}; leave one out"
                 )
         if self.defaults and self.how != "left":
             raise ArgumentError(

@@ -36,15 +36,14 @@ class BlockSize:
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self.tasks, self.many = tasks, many
-        self._room = sum(task.room for task in tasks)
+        self._room = sum(task.room for task in tasks) / (2 if many else 1)  # most blocks should not have to be halved
         self._most_bytes = sum(max(task.room, least_room(task.operator)) for task in tasks) // 2
         self._row = sum(row_bytes(task.join.store, task.join.plan) for task in tasks)
         self._asked = 8.0
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
-        room = self._room / 2 if self.many else self._room  # most blocks should not have to be halved
-        rows = int(room / answered_bytes(self._row, self._asked))
+        rows = int(self._room / answered_bytes(self._row, self._asked))
         return max(1 if self.many else LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:

@@ -1,9 +1,9 @@
 """Keys that were hot, kept between runs, so that a join is warm from its first batch.
 
-A file is ``[header | keys]``: a key's code and how often it came, the most frequent keys first. A join with an empty
-cache reads their rows and offers them to the cache. Codes are hints: a key that the master no longer holds is not
-found, and a file that is missing, damaged, another user's or of other keys means a cold start. It is written anew when
-the cache has grown by a quarter since, or every five minutes; much less content replaces it only after an hour.
+A file is ``[header | keys]``: their codes and how often they came, the most frequent first. A join with an empty cache
+offers it their rows. Codes are hints: one that the master no longer holds is not found, and a file that is missing,
+damaged, another user's or of other keys means a cold start. It is written anew when the cache has grown by a quarter
+since, or every five minutes; much less content replaces it only after an hour.
 """
 
 import os
