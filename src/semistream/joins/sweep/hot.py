@@ -29,7 +29,6 @@ from semistream.keys import Codes
 Counts = npt.NDArray[np.uint8]
 _KEY = np.dtype([("code", "<u8"), ("count", "u1")])
 _PIECE = 1_024  # keys whose rows are read together
-_LEAST_PIECE = 64
 _WORK_BYTES = 48  # of a key that is read or written: as it is in the file, and sorted
 _MOST_KEYS = 1 << 22
 _MOST_ARRIVALS = 1 << 40
@@ -96,7 +95,7 @@ class HotKeys:
     def _grant(self, room: int, most: int) -> int:
         """Keys that are worked on at once; 0 where there is no room."""
         keys = min(most, room // _WORK_BYTES)
-        return keys if keys >= _LEAST_PIECE and self._budget.grant(_PART, keys * _WORK_BYTES) else 0
+        return keys if keys >= _PIECE // 16 and self._budget.grant(_PART, keys * _WORK_BYTES) else 0
 
     def _is_due(self, rows: int) -> bool:
         """Is there something new to say of a cache with so many rows?"""
