@@ -29,6 +29,23 @@ def own_memory(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
+def readable(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values for people: Python's, or the number of a time that Python does not know, such as one in the year 20000."""
+    try:
+        return list(values.to_pylist())
+    except (OverflowError, ValueError, KeyError):  # KeyError: a time zone that is not known here
+        if len(values) > 1:
+            return [readable(values.slice(at, 1))[0] for at in range(len(values))]
+    one = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if not pa.types.is_temporal(one.type):
+        return [f"({one.type})"]  # it holds such a time somewhere
+    return [f"{one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0]} ({one.type})"]
+
+
+def readable_rows(table: pa.Table) -> list[dict[str, Any]]:
+    return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*map(readable, table.columns), strict=True)]
+
+
 def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
     """The type a column is stored as: dictionaries and views become plain values, nested types are refused."""
     if pa.types.is_dictionary(kind):

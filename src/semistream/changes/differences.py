@@ -29,7 +29,7 @@ from semistream.changes.rows import OP, change_schema, columns_of, store_rows
 from semistream.errors import ArgumentError, SchemaError, local_path
 from semistream.keys import Mask
 from semistream.lookup.run import make_join
-from semistream.rows import normalise
+from semistream.rows import normalise, readable_rows
 from semistream.stores import MasterStore
 from semistream.stores.paged.store import Progress
 from semistream.stores.sources import TableInput, open_source, reported
@@ -134,7 +134,7 @@ def _check_distinct(keys: MasterStore) -> None:
         repeated = np.setdiff1d(np.arange(len(groups)), np.unique(groups, return_index=True)[1])
         if len(repeated):
             raise SchemaError(
-                f"the snapshot has several rows for the key {rows.slice(int(repeated[0]), 1).to_pylist()[0]}; "
+                f"the snapshot has several rows for the key {readable_rows(rows.slice(int(repeated[0]), 1))[0]}; "
                 "a snapshot has one row per key"
             )
         last = rows.slice(max(0, rows.num_rows - 16))  # a code that keys share has few of them

@@ -18,7 +18,7 @@ from semistream.changes.debezium import debezium_changes
 from semistream.changes.rows import OP, WORDS, Bad, Changes, Line, Reject, assemble, parsed_lines
 from semistream.changes.values import array_of, cast_column, cast_texts
 from semistream.errors import ArgumentError, SchemaError, choose, local_path
-from semistream.rows import plain_values
+from semistream.rows import plain_values, readable_rows
 from semistream.stores.paged.store import Progress
 from semistream.stores.sources import open_source
 
@@ -100,7 +100,7 @@ def plain_changes(
         key,
         table.column(op).to_pylist(),
         lambda item: cast(_whole(table, item.name), item),
-        lambda row: (name, row + 1, json.dumps(table.slice(row, 1).to_pylist()[0], default=_written)),
+        lambda row: (name, row + 1, json.dumps(readable_rows(table.slice(row, 1))[0], default=_written)),
         order=_whole(table, order) if order else None,
         unread=unread,
     )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from semistream.changes.rows import Bad
 from semistream.errors import SchemaError
+from semistream.rows import readable
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BASE64 = "base64"  # hint: a decimal as its unscaled bytes
@@ -82,14 +83,15 @@ def cast_column(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:
         raise SchemaError(f"column {field.name!r} is {column.type}, the store's is {field.type}: {error}") from error
     except pa.ArrowInvalid:
         pass
-    made, bad = [], {}
-    for row, value in enumerate(column):
+    bad = {}
+    for row in range(len(column)):
+        one = column.slice(row, 1)
         try:
-            made.append(value.cast(field.type).as_py())
+            pc.cast(one, field.type)
         except pa.ArrowInvalid:
-            made.append(None)
-            bad[row] = f"column {field.name!r}: {_short(value.as_py())} is no {field.type}"
-    return pa.array(made, field.type), bad
+            bad[row] = f"column {field.name!r}: {_short(readable(one)[0])} is no {field.type}"
+    fits = pa.array([row not in bad for row in range(len(column))])
+    return pc.cast(pc.if_else(fits, column, pa.scalar(None, column.type)), field.type), bad
 
 
 def cast_texts(column: pa.Array, field: pa.Field) -> tuple[pa.Array, Bad]:

@@ -118,9 +118,11 @@ def get(
 
     Example: [cyan]semistream get sales 17,A-1004 17,A-1005 --format json[/]
     """
+    from semistream.rows import readable_rows
+
     choose("--format", shape, ("table", "json"))
     opened = semistream.MasterStore.open(store, version)
-    rows = opened.get(_parsed(keys, opened)).to_pylist()
+    rows = readable_rows(opened.get(_parsed(keys, opened)))
     if shape == "json":
         for row in rows:
             print(json.dumps(row, default=_plain))

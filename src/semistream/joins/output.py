@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.errors import FanOutError, InvariantError
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
-from semistream.rows import Addresses, RowLayout
+from semistream.rows import Addresses, RowLayout, readable
 from semistream.stats import Stats
 
 Indices = npt.NDArray[np.int64]
@@ -109,7 +109,7 @@ class Output:
         self.stats.unmatched += len(matched) - hits
         if hits < len(matched) and (more := 5 - len(self.unmatched_sample)) > 0:
             left = pa.array(np.flatnonzero(~matched)[:more])
-            keys = [stream.column(name).take(left).to_pylist() for name in self.plan.matching_columns]
+            keys = [readable(stream.column(name).take(left)) for name in self.plan.matching_columns]
             self.unmatched_sample.extend(keys[0] if len(keys) == 1 else zip(*keys, strict=True))
 
     def rest(self, stream: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
@@ -172,7 +172,9 @@ def _firsts(plan: LookupPlan, stream: pa.RecordBatch, left: Indices, before: Mas
     new &= ~before[kept]
     if plan.multiple == "error" and not new.all():
         row = int(of[~new][0])
-        row_words = ", ".join(f"{name}={stream.column(name)[row].as_py()!r}" for name in plan.matching_columns)
+        row_words = ", ".join(
+            f"{name}={readable(stream.column(name).slice(row, 1))[0]!r}" for name in plan.matching_columns
+        )
         rows = "rows of this key" if plan.as_of is None else f"versions of this key with {plan.as_of}"
         raise FanOutError(
             f"multiple='error': the stream row with {row_words} has more than one match; the master has several "
