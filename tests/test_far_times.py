@@ -51,7 +51,8 @@ def test_joins(tmp_path: Path, kind: pa.DataType, algorithm: str) -> None:
     found = pa.Table.from_batches(list(join(stream, store, on="t", algorithm=algorithm)))
     numbers = pa.int32() if kind.bit_width == 32 else pa.int64()
     plain = found.set_column(0, "t", found.column("t").combine_chunks().view(numbers))
-    expected = {
+    x = pa.array([None, 1, None, None], pa.int64())
+    expected = {"t": pa.array([there - step, there, 0, None], numbers), "x": x}
         "t": pa.array([there - step, there, 0, None], numbers),
         "x": pa.array([None, 1, None, None], pa.int64()),
     }
