@@ -53,9 +53,6 @@ def test_joins(tmp_path: Path, kind: pa.DataType, algorithm: str) -> None:
     plain = found.set_column(0, "t", found.column("t").combine_chunks().view(numbers))
     x = pa.array([None, 1, None, None], pa.int64())
     expected = {"t": pa.array([there - step, there, 0, None], numbers), "x": x}
-        "t": pa.array([there - step, there, 0, None], numbers),
-        "x": pa.array([None, 1, None, None], pa.int64()),
-    }
     assert_same_rows(plain, pa.table(expected))
 
 
