@@ -25,9 +25,8 @@ _REMEDIES = {
 
 @contextmanager
 def explained(doing: str, path: Path) -> Iterator[None]:
-    """Turn the system's refusal into an error that names the file, what was being done and the remedy.
-
-    Whether a file may exist or be missing is for the caller to judge.
+    """Turn the system's refusal into an error that names the file, what was being done and the remedy. Whether a file
+    may exist or be missing is for the caller to judge.
     """
     try:
         yield

@@ -99,7 +99,6 @@ def plain_values(column: pa.Array) -> pa.Array:
 
 def raw_values(column: pa.Array, dtype: str | None = None, per_value: int = 1) -> npt.NDArray[Any]:
     """The values as they lie in memory, also where the column is null (whatever lies there); by default whole numbers.
-
     A value of the column is ``per_value`` of the numbers.
     """
     signed = "u" if pa.types.is_unsigned_integer(column.type) else "i"

@@ -152,7 +152,8 @@ class Similar(Condition):
 
     def pairs(self, stream: pa.Array, master: list[pa.Array], most: int) -> Pairs:
         process, levenshtein = _rapidfuzz()
-        (ours, known), (theirs, there) = (_strings(column) for column in (stream, master[0]))
+        ours, theirs = (column.drop_null().to_pylist() for column in (stream, master[0]))
+        known, there = (pc.indices_nonzero(column.is_valid()).to_numpy() for column in (stream, master[0]))
 
         def near(some: slice) -> Mask:
             far = process.cdist(
@@ -241,11 +242,6 @@ def _moved(values: npt.NDArray[Any], by: Any) -> npt.NDArray[Any]:
         return values + by
     ends = np.iinfo(np.int64)
     return np.clip(values, ends.min - min(0, by), ends.max - max(0, by)) + by
-
-
-def _strings(column: pa.Array) -> tuple[list[str], Indices]:
-    places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-    return column.drop_null().to_pylist(), places
 
 
 def _rapidfuzz() -> tuple[Any, Any]:

@@ -68,9 +68,8 @@ class Join(ABC):
         """Take the parts of the budget, and make what the algorithm works with."""
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-        """Join a stream: pulls batches when it wants them, and has given out everything when they end.
-
-        A stream that is abandoned, by its reader or by an error, leaves nothing behind for the next one.
+        """Join a stream: pulls batches when it wants them, and has given out everything when they end. A stream that is
+        abandoned, by its reader or by an error, leaves nothing behind for the next one.
         """
         before = self.front.count if self.front is not None else 0
         try:

@@ -74,10 +74,10 @@ def side_by_side(parts: Sequence[Iterator[T]]) -> Generator[T, None, None]:
     An error of one is raised here. When this ends, however it ends, no thread is in any of them, and all are closed.
     """
     came: queue.SimpleQueue[int] = queue.SimpleQueue()
-    steps: dict[int, Future[tuple[T] | None]] = {}
+    steps: dict[int, Future[T | None]] = {}
 
     def start(number: int) -> None:
-        steps[number] = _pool().submit(_advance, parts[number])
+        steps[number] = _pool().submit(next, parts[number], None)
         steps[number].add_done_callback(lambda _: came.put(number))
 
     try:
@@ -88,16 +88,10 @@ def side_by_side(parts: Sequence[Iterator[T]]) -> Generator[T, None, None]:
             item = steps.pop(number).result()
             if item is not None:
                 start(number)
-                yield item[0]
+                yield item
                 del item
     finally:
         wait(steps.values())
         for part in parts:
             if isinstance(part, Generator):
                 part.close()
-
-
-def _advance(part: Iterator[T]) -> tuple[T] | None:
-    for item in part:
-        return (item,)
-    return None

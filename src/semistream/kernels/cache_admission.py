@@ -227,9 +227,8 @@ def limit_cells(header, limit):
 
 @kernel("int64(int64[::1], int64, int64, uint64[::1], uint8[::1], int64[::1])")
 def hot_keys(header, least, below, codes, counts, next_bucket):
-    """Keys whose rows are here and that came from ``least`` to ``below`` times, as many as there is room for.
-
-    It begins at next_bucket[0], and says there where to go on; returns how many.
+    """Keys whose rows are here and that came from ``least`` to ``below`` times, as many as there is room for. It begins
+    at next_bucket[0], and says there where to go on; returns how many.
     """
     base = header.ctypes.data + header[k.BUCKETS_AT]
     b, n = next_bucket[0], 0

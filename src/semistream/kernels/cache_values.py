@@ -26,9 +26,8 @@ def measure_values(header, values, head, last_variable_slot, counts, sizes):
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
 def copy_values(header, values, targets, head, last_variable_slot, counts):
-    """Copy values that span several cells to targets[i] and count their rows; 0 leaves a value where it is.
-
-    A value whose cells are damaged gets a target of -1 and no rows.
+    """Copy values that span several cells to targets[i] and count their rows; 0 leaves a value where it is. A value
+    whose cells are damaged gets a target of -1 and no rows.
     """
     part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]
     for i in range(len(values)):

@@ -53,7 +53,6 @@ def _emit(output, progress, strides, first, last):
 )
 def fill_pages(rows, lengths, codes, fixed, final, stride_bytes, out, out_strides, position, firsts, starts, progress):
     """Write whole pages from rows in key order; rows that may still share a page with what follows stay unconsumed.
-
     ``progress`` returns [rows consumed, pages written, strides written].
     """
     output = (out, stride_bytes, position, rows, lengths, codes, fixed, firsts, starts)

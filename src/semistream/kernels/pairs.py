@@ -7,9 +7,8 @@ from semistream.kernels.jit import kernel
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def pair_groups(left_from, left_to, right_from, right_to, position, out_left, out_right):
-    """Continue the product of group g's left and right ranges at ``position`` = [group, left, right].
-
-    Fills at most len(out_left) pairs and returns their number, so a product of any size comes out in bounded pieces.
+    """Continue the product of group g's left and right ranges at ``position`` = [group, left, right]. Fills at most
+    len(out_left) pairs and returns their number, so a product of any size comes out in bounded pieces.
     """
     n = 0
     group, left, right = position[0], position[1], position[2]
@@ -36,7 +35,6 @@ def pair_groups(left_from, left_to, right_from, right_to, position, out_left, ou
 @kernel("int64(uint64[::1], int64[::1], uint64[::1])", "int64(int64[::1], int64[::1], int64[::1])")
 def group_starts(values, starts, distinct):
     """Where each run of equal values begins; returns the number of runs. ``starts`` needs one more place than values.
-
     ``distinct`` may be ``values`` itself: what is written lies before what is read.
     """
     n = 0

@@ -11,6 +11,7 @@ import base64
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import (
@@ -234,8 +235,14 @@ def asks(spec: Callable[P, Spec]) -> _Asking[P, Spec]:
 
 def _choices(kind: type) -> dict[str, tuple[str, ...]]:
     """The options of a spec that are ``Literal``s, with their choices."""
-    hints = {name: hint for base in reversed(kind.__mro__) for name, hint in inspect.get_annotations(base).items()}
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    found = {}
+    for base in reversed(kind.__mro__):
+        known = vars(sys.modules[base.__module__])
+        for name, hint in inspect.get_annotations(base).items():
+            hint = known.get(hint) if isinstance(hint, str) else hint
+            if get_origin(hint) is Literal:
+                found[name] = get_args(hint)
+    return found
 
 
 def _told(value: object) -> object:

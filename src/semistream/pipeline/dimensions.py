@@ -23,7 +23,6 @@ def resolve(
     layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
 ) -> tuple[list[StagedFile], dict[str, int]]:
     """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
-
     Returns these, and the version that each dimension's table must have for them.
     """
     paths = [file.path for file in files]

@@ -29,9 +29,8 @@ class TooManyAnswersError(Exception):
 
 
 class BlockSize:
-    """How many rows are answered together: there is room for their keys and answers, held until they are in order.
-
-    The width of answers is a guess for the first block, and then what was seen.
+    """How many rows are answered together: there is room for their keys and answers, held until they are in order. The
+    width of answers is a guess for the first block, and then what was seen.
     """
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:

@@ -62,9 +62,8 @@ class Reader(Protocol):
     counters: ReadCounters
 
     def match(self, codes: Codes) -> Found:
-        """The rows of ascending distinct codes: (index of the code, address of its row), chunk by chunk.
-
-        A code's rows come in order, possibly over several chunks.
+        """The rows of ascending distinct codes: (index of the code, address of its row), chunk by chunk. A code's rows
+        come in order, possibly over several chunks.
         """
 
     def match_each(self, codes: Codes) -> Found:
@@ -116,7 +115,6 @@ class PageReader(Reader, Protocol):
 
 class PageStore(Store, Protocol):
     """Ability "pages": its rows lie on numbered pages in the order of their codes, so that parts of it can be read.
-
     Pages that begin with the same code hold one group of rows; no other group is on more than one page.
     """
 

@@ -141,9 +141,8 @@ class Warehouse(Protocol):
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
-        """Bring a dimension to a version of the store with this id: ``rows`` replace all rows with their keys.
-
-        False when the table mirrors that version or a later one already.
+        """Bring a dimension to a version of the store with this id: ``rows`` replace all rows with their keys. False
+        when the table mirrors that version or a later one already.
         """
 
     def mark(self, table: str, name: str) -> int | None:

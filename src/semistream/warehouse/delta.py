@@ -163,9 +163,8 @@ def committing(
     *,
     retries: int | None = None,
 ) -> "Iterator[CommitProperties]":
-    """What makes a commit on this snapshot set the marks; ``about`` is for people who read the table's history.
-
-    Where the commit fails, another run was first when the marks have moved.
+    """What makes a commit on this snapshot set the marks; ``about`` is for people who read the table's history. Where
+    the commit fails, another run was first when the marks have moved.
     """
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError

@@ -134,9 +134,8 @@ class Session:
         self.schema = schema
 
     def run(self, statement: str, table: str = "", **parts: object) -> psycopg.Cursor[Any]:
-        """Execute a statement with its {parts} filled in; {table} and {ledger} are tables of the schema.
-
-        A list is names of columns, a dictionary their names and types; texts and numbers are values.
+        """Execute a statement with its {parts} filled in; {table} and {ledger} are tables of the schema. A list is
+        names of columns, a dictionary their names and types; texts and numbers are values.
         """
         names = {"table": sql.Identifier(self.schema, table), "ledger": sql.Identifier(self.schema, LEDGER)}
         filled = {name: _sql(part) for name, part in parts.items()}

@@ -121,9 +121,8 @@ class TupleCache:
         return int(self.header[self._kernels.COUNTED])
 
     def probe(self, codes: Codes, valid: Mask, staging: npt.NDArray[np.uint8] | None = None) -> tuple[Addresses, int]:
-        """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits.
-
-        Rows of fixed width are copied to the ``staging``, if there is one.
+        """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits. Rows
+        of fixed width are copied to the ``staging``, if there is one.
         """
         out = np.empty(len(codes), np.int64)
         place, width = (0, 0) if staging is None else (address_of(staging), self.layout.head)
@@ -159,7 +158,6 @@ class TupleCache:
 
     def hot_keys(self, at_once: int) -> Iterator[tuple[Codes, npt.NDArray[np.uint8]]]:
         """The keys whose rows are here and how often they came, so many at a time, about in the order of their counts.
-
         Others may use the cache meanwhile: what changes may be left out or come twice.
         """
         codes, counts = np.empty(at_once, np.uint64), np.empty(at_once, np.uint8)
@@ -231,9 +229,8 @@ def _cell_cost(cell_bytes: int) -> float:
 
 
 def key_cell(facts: StoreFacts, layout: RowLayout) -> tuple[int, bool]:
-    """The size of a cell with its header, and whether values are ``simple``: one row of fixed width each.
-
-    Where they are not, the size is what a key's rows take on average.
+    """The size of a cell with its header, and whether values are ``simple``: one row of fixed width each. Where they
+    are not, the size is what a key's rows take on average.
     """
     if facts.unique and layout.fixed:
         return kernels.cache.SIMPLE_VALUE_AT + layout.head, True

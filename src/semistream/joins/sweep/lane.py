@@ -179,9 +179,8 @@ class Lane:
     def meet(
         self, shares: Iterator[Share], stream: pa.RecordBatch, codes: Codes, matched: Mask, least: int
     ) -> Iterator[pa.RecordBatch]:
-        """Steps 2 and 3: meet waiting rows, share after share, and offer what was read to the cache.
-
-        Other lanes take of the same shares and set other places of ``matched``.
+        """Steps 2 and 3: meet waiting rows, share after share, and offer what was read to the cache. Other lanes take
+        of the same shares and set other places of ``matched``.
         """
         for share in shares:
             yield from self._meet(share, stream, codes, matched, least)
