@@ -280,3 +280,58 @@ def test_by_join_and_from_a_relative_path(store: MasterStore, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     list(join(list(batches()), store, on="key", memory=MEMORY, algorithm="sweep", hot_keys="hot.arrow"))
     assert (tmp_path / "hot.arrow").stat().st_size > 1_000
+
+
+def test_a_file_that_cannot_be_written_is_tried_seldom(store: MasterStore, tmp_path: Path) -> None:
+    (tmp_path / "hot").mkdir()
+    made, _ = run(store, tmp_path / "hot")
+    assert isinstance(made, SweepJoin)
+    assert made.hot is not None
+    assert made.cache is not None
+    wrote = []
+    made.hot._write = lambda *_: wrote.append(1) or False  # type: ignore[method-assign, func-returns-value]
+    for _ in range(5):
+        made.hot.save(made.cache, made.window_limit)
+    assert not wrote  # the first try was in the run
+
+
+def test_two_lookups_with_one_file(store: MasterStore, tmp_path: Path) -> None:
+    hot = tmp_path / "hot"
+    run(store, hot)
+    before = hot.stat().st_ino
+    keys = [str(key) for key in range(KEYS)]
+    other = MasterStore.build(pa.table({"key": keys, "x": range(KEYS)}), tmp_path / "o", key="key")
+    stream = [pa.record_batch({"key": keys[: KEYS // 2]})]
+    for _ in range(2):
+        list(join(stream, other, on="key", memory=MEMORY, algorithm="sweep", hot_keys=hot))
+        run(store, hot)
+    assert hot.stat().st_ino == before
+
+
+def test_a_warm_up_that_fails_is_tried_again(
+    store: MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hot = tmp_path / "hot"
+    _, expected = run(store, hot)
+    made = make_join(STREAM, store, on="key", memory=MEMORY, algorithm="sweep", hot_keys=hot, threads=1)
+    assert isinstance(made, SweepJoin)
+    assert made.cache is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(made.lanes[0], "warm_up", lambda *_: (_ for _ in ()).throw(OSError("unplugged")))
+        with pytest.raises(OSError, match="unplugged"):
+            list(made.join(batches()))
+    assert not made.cache.warm
+    assert_same_rows(pa.Table.from_batches(list(made.join(batches())), made.plan.output), expected)
+    assert made.cache.warm
+
+
+def test_a_warm_up_whose_process_has_died_is_taken_over(store: MasterStore, tmp_path: Path) -> None:
+    made, _ = run(store, tmp_path / "hot")
+    assert isinstance(made, SweepJoin)
+    assert made.cache is not None
+    assert not made.cache.take_warming()
+    made.cache.end_warming(done=False)
+    assert made.cache.take_warming()
+    assert not made.cache.take_warming()  # somebody is at it
+    made.cache.header[made.cache._kernels.WARMED] -= 61
+    assert made.cache.take_warming()

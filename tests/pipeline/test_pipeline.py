@@ -165,7 +165,7 @@ class TestStops:
         ).run(spark, once=True)
         assert found is not None
         [kept] = (shop.root / "state" / "hot").iterdir()
-        assert (kept.name, kept.stat().st_mode & 0o777) == ("prices%2Ftoday", 0o600)
+        assert (kept.name, kept.stat().st_mode & 0o777) == ("prices%2Ftoday.keys", 0o600)
 
 
 class TestOwnership:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -19,10 +20,11 @@ import pyarrow as pa
 import pytest
 
 from semistream import MasterStore
-from semistream.errors import SemistreamError
+from semistream.errors import MemoryBudgetError, SemistreamError
+from semistream.joins.sweep.split import Division
 from semistream.spark import shared
 from semistream.spark.area import Area, area, directories, remove_files
-from semistream.spark.operator import Operator, run_task
+from semistream.spark.operator import Operator, lend, run_task
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.shared import place
 from semistream.spark.spec import EnrichSpec
@@ -338,3 +340,25 @@ def test_two_versions_at_once(operator: Make, store: MasterStore, application: s
     assert_same_rows(result, model_join(left, content(store), "id"))
     assert_same_rows(joined(old, left)[0], model_join(left, content(store), "id"))
     assert_same_rows(joined(new, left)[0], model_join(left, content(newer), "id"))
+
+
+@pytest.mark.parametrize("window", [0, 10_000, 300_000, 50_000_000])
+def test_what_is_lent_to_answers_leaves_room_for_long_rows(window: int) -> None:
+    division = Division(index=0, buffer=0, plan=0, output=0, cache=0, window=window, lanes=1, pieces=1)
+    left, room = lend(division)
+    assert left.window + room == window
+    assert left.window >= min(window, 256 << 10)
+
+
+def test_the_least_memory_that_is_advised_is_enough_by_keys(
+    operator: Make, store: MasterStore, application: str
+) -> None:
+    with pytest.raises(MemoryBudgetError, match="give more memory, at least") as refused:
+        operator(store, application, memory=1000)
+    found = re.search(r"at least ([\d,]+)", str(refused.value))
+    assert found is not None
+    op = operator(store, application, memory=int(found[1].replace(",", "")))
+    some = keys(1, 2)
+    with run_task(op, some.schema, "inner") as task:
+        joined = list(task.join.join(some.to_batches()))
+    assert sum(batch.num_rows for batch in joined) == 2

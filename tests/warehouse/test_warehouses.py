@@ -171,6 +171,21 @@ class TestAskedBefore:
                 warehouse.check_table(name)
         assert not Path(place.root).exists()
 
+    def test_another_run_mirrors_after_the_first_look(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = pa.table({"code": [1], "name": ["one"]})
+        warehouse = place.open()
+        prepare = warehouse.prepare
+
+        def late(table: str, schema: pa.Schema) -> None:
+            prepare(table, schema)
+            monkeypatch.undo()
+            assert place.open().mirror("product", ["code"], rows, 2)
+
+        monkeypatch.setattr(warehouse, "prepare", late)
+        assert not warehouse.mirror("product", ["code"], rows.slice(0, 0), 1)
+        assert warehouse.mirrored("product") == 2
+        assert_same_rows(warehouse.read("product"), rows)
+
     def test_which_store_a_table_mirrors(self, place: Place) -> None:
         warehouse = prepared(place)
         rows = pa.table({"code": [1], "name": ["a"]})

@@ -128,9 +128,8 @@ def publish(
     token: Token | None = None,
     attempts: int = ATTEMPTS,
 ) -> tuple[MasterStore, Result | None]:
-    """Change the newest version; again from the start, a moment later, when another writer was first.
-
-    The version, and what ``change`` says of it; None when the token's batch is there already.
+    """Change the newest version; again from the start, a moment later, when another writer was first. The version, and
+    what ``change`` says of it; None when the token's batch is there already.
     """
     for attempt in range(attempts):
         try:

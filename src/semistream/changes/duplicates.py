@@ -86,9 +86,8 @@ class SeenKeys:
         return last_rows(self.store.codec.groups(columns), rows[::-1])
 
     def add(self, keys: pa.Table | pa.RecordBatch, token: Token | None = None, *, budget: Budget | None = None) -> int:
-        """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing.
-
-        The ``budget`` grants what it takes beside ``keys``; by default it is the ``memory`` of this object.
+        """Remember the keys of rows that were loaded; how many were new. The same ``token`` again adds nothing. The
+        ``budget`` grants what it takes beside ``keys``; by default it is the ``memory`` of this object.
         """
         check_token(token)
         asked = distinct(self.store, key_columns(keys, self.store.schema, self.store.key))

@@ -26,9 +26,8 @@ _ABSENT = ("", "NULL", "null", "NA", "N/A")
 
 
 def array_of(values: Sequence[Any], field: pa.Field, hints: Sequence[str | None] | None = None) -> tuple[pa.Array, Bad]:
-    """Python values as an Arrow column, and the rows whose value does not fit (they are NULL in the column).
-
-    A hint is the unit of a time that comes as a number (default: the column's own), or `BASE64`.
+    """Python values as an Arrow column, and the rows whose value does not fit (they are NULL in the column). A hint is
+    the unit of a time that comes as a number (default: the column's own), or `BASE64`.
     """
     natural = _NATURAL.get(str(field.type))
     if natural is not None and set(map(type, values)) <= natural:

@@ -63,9 +63,8 @@ class _Observation(NamedTuple):
 
 
 def merge(versions: Sequence[Version], changes: Iterable[Change]) -> list[Version]:
-    """The versions after these changes, oldest first; those that are new have no surrogate key yet.
-
-    Of changes at one time the last given wins. The versions must be what `merge` gave before, or one inferred member.
+    """The versions after these changes, oldest first; those that are new have no surrogate key yet. Of changes at one
+    time the last given wins. The versions must be what `merge` gave before, or one inferred member.
     """
     ordered = sorted(versions, key=position)
     known = _observations(ordered)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from semistream.errors import ArgumentError, SchemaError, choose
 from semistream.joins.groups import product_of_groups

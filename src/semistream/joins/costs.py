@@ -141,9 +141,8 @@ class Master:
 
 
 def queue_reads(slots: float, shares: Floats) -> tuple[float, float]:
-    """HYBRIDJOIN: tuples that leave with a read, and the arrivals between a key's coming and its turn.
-
-    ``shares`` are those of the partitions. Solve h_S = Σ p/(1+p·T)·(T + p·T²/2) for T; then w = 1/Σ(p/(1+p·T)).
+    """HYBRIDJOIN: tuples that leave with a read, and the arrivals between a key's coming and its turn. ``shares`` are
+    those of the partitions. Solve h_S = Σ p/(1+p·T)·(T + p·T²/2) for T; then w = 1/Σ(p/(1+p·T)).
     """
     if not (shares > 0).any():  # nothing is left to wait for
         return max(1.0, slots), max(1.0, slots)

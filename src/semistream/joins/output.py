@@ -148,9 +148,8 @@ def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator
 def matching(
     plan: LookupPlan, stream: pa.RecordBatch, left: Indices, before: Mask, column: Callable[[str], pa.Array]
 ) -> Mask:
-    """Which of the pairs count; ``column`` gives the master's column beside ``stream.take(left)``.
-
-    The pairs of a stream row stand together, in the store's order; ``before``: had it a match in an earlier piece?
+    """Which of the pairs count; ``column`` gives the master's column beside ``stream.take(left)``. The pairs of a
+    stream row stand together, in the store's order; ``before``: had it a match in an earlier piece?
     """
     taken = pa.array(left)
     if plan.codec.exact:

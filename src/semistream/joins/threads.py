@@ -70,7 +70,6 @@ class Ahead(Generic[T]):
 
 def side_by_side(parts: Sequence[Iterator[T]]) -> Generator[T, None, None]:
     """What some iterators give, as it comes, each advanced in a thread; each is one item ahead of the reader at most.
-
     An error of one is raised here. When this ends, however it ends, no thread is in any of them, and all are closed.
     """
     came: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -155,7 +155,6 @@ def _make_room(header, bucket, cells, frequency):
 @kernel("int64(int64[::1], uint64[::1], int64[::1], int64[::1], int64, int64)")
 def admit(header, codes, values, lengths, least_frequency, longest):
     """Offer values; returns how many were taken. A length of 0 records that the key is absent from the master.
-
     ``least_frequency`` is the corrected cache inequality as a count; values over ``longest`` bytes are never taken.
     """
     part_bytes = header[k.CELL_BYTES] - header[k.VALUE_AT]

@@ -58,10 +58,9 @@ def _open(store: Store | str | os.PathLike[str], *, allow_empty: bool) -> Store:
 
 @asks(JoinSpec)
 def make_join(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSpec) -> Join:
-    """The join itself, for those who want its counters or call it for several streams in turn.
-
-    It reads its streams without a thread. A batch without rows tells it that nothing came for a while: rows that wait
-    leave then; with ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
+    """The join itself, for those who want its counters or call it for several streams in turn. It reads its streams
+    without a thread. A batch without rows tells it that nothing came for a while: rows that wait leave then; with
+    ``algorithm="sweep"`` those that have waited for ``wait_seconds``.
     """
     return _make(schema, store, spec)
 

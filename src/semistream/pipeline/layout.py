@@ -143,7 +143,9 @@ class Layout:
                     as_of=None if step.as_of is None else names.time_column(number),
                     memory=self.memory[step.name].memory_bytes,
                     master_version=masters.versions[step.name],
-                    hot_keys=self.hot_keys / quote(step.name, safe="") if step.algorithm in KEEPS_HOT else None,
+                    hot_keys=self.hot_keys / f"{quote(step.name, safe='')}.keys"
+                    if step.algorithm in KEEPS_HOT
+                    else None,
                     transport="keys",
                     tasks_per_host=self.tasks,
                     on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair

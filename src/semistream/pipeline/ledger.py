@@ -109,7 +109,6 @@ class Ledger:
 
     def _retire(self, former: str) -> None:
         """Put aside, in `former`, what a query that is gone has decided: the numbers of the next one begin again.
-
         Decisions go first: whoever is killed in between goes on here, and a former query that comes back misses them.
         """
         aside = self.root / "former" / former

@@ -203,10 +203,8 @@ def check_names(names: list[str]) -> None:
 
 
 def input_of(checkpoint: Path, number: int) -> str:
-    """A digest of what Spark's log says that a batch reads.
-
-    A batch that was decided is not computed again; so its number must never stand for other rows, as it would after
-    an older copy of the checkpoint was put back.
+    """A digest of what Spark's log says that a batch reads. A batch that was decided is not computed again; so its
+    number must never stand for other rows, as it would after an older copy of the checkpoint was put back.
     """
     offsets = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     said = "\n".join(offsets[2:]) + "".join(files_of(checkpoint, number))  # after version and the time of the batch
@@ -223,9 +221,8 @@ def files_of(checkpoint: Path, number: int) -> list[str]:
 
 
 def check_not_moved(source: Source, checkpoint: Path) -> None:
-    """Refuse another directory than the one whose files Spark has read: it knows them by their whole path.
-
-    Of the last batch it wants to see the files again when it starts; others of the same names it would load once more.
+    """Refuse another directory than the one whose files Spark has read: it knows them by their whole path. Of the last
+    batch it wants to see the files again when it starts; others of the same names it would load once more.
     """
     log = sorted((checkpoint / "sources" / "0").glob("[0-9]*"), key=lambda file: int(file.name.partition(".")[0]))
     read = [_local(entry["path"]) for file in log[-1:] for entry in _entries(file)]

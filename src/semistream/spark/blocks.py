@@ -16,10 +16,13 @@ from semistream.keys import Mask
 from semistream.shedding.intervals import cut_blocks
 from semistream.shedding.strategy import Positions
 from semistream.spark.frames import fitted, spark_arrow
-from semistream.spark.operator import LEAST_BLOCK_ROWS, WORK_BYTES, Task, answered_bytes, least_room, row_bytes
+from semistream.spark.operator import Task, least_room, row_bytes
 
 Answer = Callable[[Iterable[pa.RecordBatch], int], pa.Array]  # to the pieces of a block, in so many bytes
-_MOST_BLOCK_ROWS = 1 << 20
+_LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 256, 1 << 20
+_WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
+_MATCH_BYTES = 32  # the same for each match of rows that may have many: its row, its place and their order
+_COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
 _PIECE_ROWS = 1 << 16
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
 
@@ -42,8 +45,9 @@ class BlockSize:
 
     def __call__(self) -> int:
         """Rows of a block; where a row may have many matches, it can be a block by itself."""
-        rows = int(self._room / answered_bytes(self._row, self._asked))
-        return max(1 if self.many else LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
+        work = _MATCH_BYTES if self.many else _WORK_BYTES
+        rows = int(self._room / (work + self._asked + _COPIES * self._row))
+        return max(1 if self.many else _LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, rows))
 
     def most_bytes(self, rows: int) -> int:
         """That the answers to so many rows may take."""
@@ -112,13 +116,14 @@ def find_matches(
     With ``most_bytes`` a row may have several matches: in place of None come the rows that each entry belongs to; a row
     without a match has one entry. Raises `TooManyAnswersError` when the matches take more.
     """
-    plan, rows, held = task.join.plan, 0, 0
+    plan, rows, asked, held = task.join.plan, 0, 0, 0  # bytes of the keys, and of their answers
 
     def numbered() -> Iterator[pa.RecordBatch]:
-        nonlocal rows
+        nonlocal rows, asked
         for keys in pieces:
             numbers = pa.array(np.arange(rows, rows + len(keys[0]), dtype=np.int32))  # in the stream's last column
             rows += len(numbers)
+            asked += sum(column.nbytes for column in keys)
             yield pa.RecordBatch.from_arrays([*keys, numbers], schema=plan.stream)
 
     parts: list[list[pa.Array]] = [[] for _ in range(1 + len(plan.names))]  # the numbers, and the master's columns
@@ -127,7 +132,7 @@ def find_matches(
         for part, column in zip(parts, batch.columns[len(plan.stream) - 1 :], strict=True):
             part.append(column)
             held += column.nbytes
-        task.held_bytes = max(task.held_bytes, held)
+        task.held_bytes = max(task.held_bytes, asked + held)
         if most_bytes is not None and held > most_bytes:
             batches.close()
             raise TooManyAnswersError
@@ -149,5 +154,6 @@ def find_matches(
         column = fitted(pa.concat_arrays([pa.array([], kind), *part]), spark_arrow(kind)).take(places)
         value = (task.operator.spec.defaults or {}).get(new_name)
         columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
-    task.held_bytes = max(task.held_bytes, held + rows * WORK_BYTES + sum(column.nbytes for column in columns))
+    work = len(missing) * (_WORK_BYTES if most_bytes is None else _MATCH_BYTES)
+    task.held_bytes = max(task.held_bytes, asked + held + work + sum(column.nbytes for column in columns))
     return columns, missing, owner

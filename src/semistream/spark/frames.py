@@ -64,10 +64,9 @@ def spark_fields(plan: LookupPlan) -> "list[StructField]":
 
 
 def force_rows(df: "DataFrame", key: str) -> "DataFrame":
-    """The same rows, out of a filter that is always true and that Spark cannot know to be.
-
-    Right above a columnar source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every
-    waiting batch into rows and back, value by value: half the rate of what it does above a filter, which gives rows.
+    """The same rows, out of a filter that is always true and that Spark cannot know to be. Right above a columnar
+    source (Parquet, ORC) Spark 4.3 runs Arrow functions on columns, and for that it turns every waiting batch into rows
+    and back, value by value: half the rate of what it does above a filter, which gives rows.
     """
     from pyspark.sql import functions as F
 

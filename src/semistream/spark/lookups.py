@@ -87,10 +87,9 @@ def look_up_all(
     given_up: "Column | None" = None,
     carrier: str | None = None,
 ) -> "DataFrame":
-    """All columns of ``df``, the masters' and the statuses; rows that are not ``active`` are not looked up.
-
-    A row that is ``given_up`` goes on where a lookup lets it although it misses (`CrossingLookup.unless_given_up`).
-    One row of each task has its counters in the column ``carrier``.
+    """All columns of ``df``, the masters' and the statuses; rows that are not ``active`` are not looked up. A row that
+    is ``given_up`` goes on where a lookup lets it although it misses (`CrossingLookup.unless_given_up`). One row of
+    each task has its counters in the column ``carrier``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf

@@ -40,10 +40,9 @@ def add_reports(reports: Iterable[str]) -> dict[str, Stats]:
 
 
 class Metrics:
-    """Collects the counters of one or several enrichments.
-
-    Give it to ``enrich(..., metrics=handle)``. ``handle.last`` is the last batch, ``handle.total`` everything so far;
-    for batch DataFrames, call ``handle.collect()`` after the action.
+    """Collects the counters of one or several enrichments. Give it to ``enrich(..., metrics=handle)``. ``handle.last``
+    is the last batch, ``handle.total`` everything so far; for batch DataFrames, call ``handle.collect()`` after the
+    action.
     """
 
     def __init__(self, spark: "SparkSession", run_log: str | os.PathLike[str] | None = None) -> None:
@@ -75,7 +74,8 @@ class Metrics:
             self._names.add(name)
             return frame.observe(name, reports)
         observation = Observation(name)
-        self._observations.append(observation)
+        with self._lock:
+            self._observations.append(observation)
         return frame.observe(observation, reports)
 
     def collect(self) -> Stats:
@@ -83,9 +83,9 @@ class Metrics:
         context = getattr(self._spark, "_jsc", None)
         if context is not None:  # Spark hands them over in the background; Spark Connect with the result
             context.sc().listenerBus().waitUntilEmpty(_PATIENCE_MILLISECONDS)
-        watched, self._observations = self._observations, []  # to which another thread may add meanwhile
-        over = [one for one in watched if _has_run(one)]
-        self._observations += [one for one in watched if one not in over]
+        with self._lock:
+            over = [one for one in self._observations if _has_run(one)]
+            self._observations = [one for one in self._observations if one not in over]
         for observation in over:
             self.take(observation.get["reports"], {"query": "batch", "batch": self.batches, "seconds": None})
         return self.total

@@ -37,10 +37,8 @@ from semistream.stores.contract import Store
 from semistream.stores.paged.manifest import StoreVersion
 
 CACHE_SHARE = 0.85  # of what buffers leave; the windows of all tasks share the rest
-LEAST_BLOCK_ROWS = 256  # are answered together, whatever room there is
 _LENT = 0.75  # of a window, to the answers of blocks: most rows of a block are hits, which do not wait
-WORK_BYTES = 8  # of a row in a block: its number, its place among the answers
-_COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
+_LEAST_WINDOW = 256 << 10  # that is not lent: a row that waits may be long
 _ROOM = 16  # answers to blocks get one part in so many of a task's memory, at least
 _MAX_DEADLINE = 1e9  # a task's input ends by itself: only the window's size makes it sweep earlier
 
@@ -195,7 +193,7 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
-            free = operator.memory_bytes - WholeJoin.least_bytes(store.facts, plan)
+            free = operator.memory_bytes - 2 * WholeJoin.least_bytes(store.facts, plan)  # two versions, at times
             room = 0 if how is None else max(0, min(least_room(operator), free // operator.tasks))
             join = WholeJoin(store, plan, Budget(operator.memory_bytes - room * operator.tasks), hold=hold)
         else:
@@ -210,7 +208,7 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
 
 def lend(division: Division) -> tuple[Division, int]:
     """The division of a join that is asked in blocks, and the bytes that answers to them get of its window."""
-    room = int(division.window * _LENT)
+    room = max(0, min(int(division.window * _LENT), division.window - _LEAST_WINDOW))
     return replace(division, window=division.window - room), room
 
 
@@ -223,11 +221,6 @@ def row_bytes(store: Store, plan: LookupPlan) -> float:
     """What the master's columns of an answer take, guessed from the store's means."""
     layout = projected(store.facts, plan)
     return layout.head + text_bytes(store.facts, layout)
-
-
-def answered_bytes(answer: float, key: float = 8.0) -> float:
-    """What a row of a block takes until it is answered, with an answer and a key of so many bytes."""
-    return WORK_BYTES + key + _COPIES * answer
 
 
 def _keep_loaded() -> None:

@@ -35,9 +35,8 @@ _CHECKPOINTS = "spark__sql__streaming__checkpointFileManagerClass"
 def local_session(
     name: str, master: str = "local[2]", *, log: str | os.PathLike[str] | None = None, **conf: str
 ) -> "SparkSession":
-    """Start (or get) a local session. Settings are given with ``__`` for dots: ``spark__ui__enabled="true"``.
-
-    What Spark prints, from its start to its end, goes to the file ``log``; without one, to standard error.
+    """Start (or get) a local session. Settings are given with ``__`` for dots: ``spark__ui__enabled="true"``. What
+    Spark prints, from its start to its end, goes to the file ``log``; without one, to standard error.
     """
     ensure_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -71,7 +71,6 @@ class Reader(Protocol):
 
     def collect(self, codes: Codes, projection: Projection, staging: Bytes, most_codes: int, whole: Mask) -> Packed:
         """As `match`, but with the rows copied to the staging and projected on the way: the fast path of a sweep.
-
         ``most_codes`` codes are worked on at a time, which takes `PLAN_BYTES` each. ``whole`` is filled with whether
         all rows of a code come in one chunk.
         """

@@ -121,7 +121,6 @@ class Warehouse(Protocol):
 
     def check(self, app: str, query: str, replaces: str | None = None) -> int:
         """The last batch of the stream that is there wholly, -1 for none; refuses when another query owns it.
-
         ``replaces`` is the id, or its beginning, of the query whose place this one may take, in later commits too.
         """
 

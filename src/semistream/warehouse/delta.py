@@ -207,10 +207,9 @@ def add_action(root: Path, file: StagedFile) -> "AddAction":
 
 
 def rows_of(table: "DeltaTable") -> pa.Table:
-    """All rows of a local table.
-
-    Through Arrow's own file system: delta-rs's calls back into Python, and a thread that does so while Python ends
-    aborts it, now and then, with all work done (https://github.com/apache/arrow/issues/34314).
+    """All rows of a local table. Through Arrow's own file system: delta-rs's calls back into Python, and a thread that
+    does so while Python ends aborts it, now and then, with all work done
+    (https://github.com/apache/arrow/issues/34314).
     """
     root, *paths = (unquote(uri.removeprefix("file://")) for uri in (table.table_uri, *table.file_uris()))
     if table.metadata().partition_columns or not Path(root).is_dir():

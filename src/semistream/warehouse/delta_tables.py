@@ -105,13 +105,16 @@ class DeltaWarehouse(Warehouse):
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         path, keys = self._path(table), changed_keys(table, key, rows)
-        if version <= self.mirrored(table):
+        known = self.mirrored(table)
+        if version <= known:
             return False
         self.prepare(table, rows.schema)
         there = delta.open_table(path)
         assert there is not None
         mark, marks = mirror_mark(table), mirror_marks(table, version, store)
         before = there.transaction_version(mark)
+        if before is None and known >= 0:
+            raise stale_mirror(path, version, None)
         if before is not None and version <= before:
             return False
         reach("mirror.before_commit")

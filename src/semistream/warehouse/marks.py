@@ -75,9 +75,9 @@ def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
 
 def stale_mirror(place: object, version: int, now: int | None) -> StaleWriterError:
     """The error for a version that met another run's."""
+    what = "it was made anew" if now is None else f"another run mirrored version {now}"
     return StaleWriterError(
-        f"{place}: another run mirrored version {now} while version {version} was on its way, so this one was not "
-        "written. Stop one of the two"
+        f"{place}: {what} while version {version} was on its way, so this one was not written. Stop one of the two"
     )
 
 

@@ -144,14 +144,15 @@ class PostgresWarehouse(Warehouse):
 
     def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
         keys = changed_keys(table, key, rows)
-        if version <= self.mirrored(table):
+        known = self.mirrored(table)
+        if version <= known:
             return False
         self.prepare(table, rows.schema)
         with self._server.transaction() as session:
             before = session.find(mirror_mark(table))
             session.lock(f"mirror\0{table}")
             now = session.find(mirror_mark(table))
-            if now != before:
+            if now != before or (now is None and known >= 0):
                 raise stale_mirror(self._shown(table), version, now)
             if now is not None and version <= now:
                 return False  # another run has mirrored it since the look above

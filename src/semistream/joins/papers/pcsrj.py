@@ -151,10 +151,9 @@ class ParallelCacheJoin(Join):
 
 
 class RemoteNode:
-    """A node that runs in a process of its own: batches go there and come back as Arrow messages.
-
-    The process keeps its cache from stream to stream, and ends with the object or with a stream that is abandoned; the
-    next one starts another. It is a program of its own, since multiprocessing would run the caller's script once more.
+    """A node that runs in a process of its own: batches go there and come back as Arrow messages. The process keeps its
+    cache from stream to stream, and ends with the object or with a stream that is abandoned; the next one starts
+    another. It is a program of its own, since multiprocessing would run the caller's script once more.
     """
 
     def __init__(self, store: Store, plan: LookupPlan, memory_bytes: int, settings: SscjSettings) -> None:

@@ -77,7 +77,6 @@ class CacheJoin(CacheFirst, HybridJoin):
 @dataclass(frozen=True)
 class SscjSettings(JoinSettings):
     """The share of H_R in what buffers leave; 0.15 to 0.3 gave most tuples a read at 10 % memory and skew 1.
-
     ``buffer_share`` is the disk buffer's, up to a mebibyte. A ``threshold`` that is given stays, else it adapts itself.
     """
 

@@ -75,10 +75,9 @@ def chosen(stream: pa.RecordBatch, codes: Codes, mask: Mask) -> tuple[pa.RecordB
 
 
 class Incoming:
-    """The stream as a join takes it: as many tuples as it has room for, whatever the size of the batches.
-
-    What needs no waiting leaves here, a whole piece at a time: taken in the small portions for which there is room,
-    answering hits would cost more than all the rest.
+    """The stream as a join takes it: as many tuples as it has room for, whatever the size of the batches. What needs no
+    waiting leaves here, a whole piece at a time: taken in the small portions for which there is room, answering hits
+    would cost more than all the rest.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], join: "WaitingJoin") -> None:

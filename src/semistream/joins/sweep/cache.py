@@ -5,6 +5,7 @@ memory is a file (see `semistream.spark.shared`) guarded by a lock: many read, o
 """
 
 import mmap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,8 @@ _LEAST_CELLS = 8
 _HEADER_BYTES = 32 * 8
 _CELL_ROOM = 1.1  # times a key's mean rows; longer ones take several cells
 _PERIOD = 40  # arrivals a cell before the counts are halved
+_WARMING_SECONDS = 60  # after which whoever fills a cache anew is taken for dead
+_LONG_AGO = 1_000  # added to the time, so that 0 lies further back
 _FREQUENT = (64, 16, 4, 0)  # counts from which on keys are listed together
 
 
@@ -38,6 +41,7 @@ class TupleCache:
 
     def __init__(self, memory: mmap.mmap, layout: RowLayout, shape: dict[str, Any]) -> None:
         self._kernels = kernels.cache
+        _ = kernels.cache_admission, kernels.cache_values  # imported now, not while others wait for a lock
         self._memory, self.layout, self.shape = memory, layout, shape
         self.header: npt.NDArray[np.int64] = np.frombuffer(memory, np.int64, kernels.cache.HEADER_FIELDS)
         cell_bytes, simple = shape["cell_bytes"], shape["simple"]
@@ -176,17 +180,17 @@ class TupleCache:
 
     def take_warming(self) -> bool:
         """Is nobody else filling this cache with what was hot in an earlier run? Then the caller has to."""
-        k = self._kernels
-        if self.header[k.WARMED]:
+        h, warmed, now = self.header, self._kernels.WARMED, int(time.monotonic()) + _LONG_AGO
+        if h[warmed] == self._kernels.WARM or now < h[warmed] + _WARMING_SECONDS:
             return False  # without the lock: it is asked for every block of a task
         with self.writing() as usable:
-            mine = usable and not self.header[k.WARMED]
+            mine = usable and h[warmed] != self._kernels.WARM and now >= h[warmed] + _WARMING_SECONDS
             if mine:
-                self.header[k.WARMED] = k.WARMING
+                h[warmed] = now
             return bool(mine)
 
-    def end_warming(self) -> None:
-        self.header[self._kernels.WARMED] = self._kernels.WARM
+    def end_warming(self, *, done: bool) -> None:
+        self.header[self._kernels.WARMED] = self._kernels.WARM if done else 0
 
     @property
     def warm(self) -> bool:

@@ -64,12 +64,11 @@ class HotKeys:
         """``key`` says what the codes stand for: a file of other keys is not used."""
         self._path, self._budget = Path(path), budget
         self._kind = blake2b(repr(key).encode(), digest_size=8).digest()
+        self._pause_ends = 0.0
 
     def load(self, room: int) -> Iterator[tuple[Codes, Counts, int]]:
-        """The keys in pieces whose codes ascend, how often each came, and among how many arrivals.
-
-        None if no sound file of these keys is there, or ``room`` has no bytes for a piece; the rest of it is the
-        cache's.
+        """The keys in pieces whose codes ascend, how often each came, and among how many arrivals. None if no sound
+        file of these keys is there, or ``room`` has no bytes for a piece; the rest of it is the cache's.
         """
         at_once = self._grant(room, _PIECE)
         try:
@@ -86,9 +85,11 @@ class HotKeys:
 
     def save(self, cache: TupleCache, room: int) -> None:
         """Write down what the cache holds, if it is time to; ``room`` has bytes for work on a piece of it."""
-        if self._is_due(cache.rows) and (at_once := self._grant(room, _MOST_KEYS // 64)):
+        paused = time.monotonic() < self._pause_ends
+        if not paused and self._is_due(cache.rows) and (at_once := self._grant(room, _MOST_KEYS // 64)):
             try:
-                self._write(cache, at_once)
+                if not self._write(cache, at_once):
+                    self._pause_ends = time.monotonic() + _SECONDS
             finally:
                 self._budget.release(_PART)
 
@@ -105,12 +106,14 @@ class HotKeys:
         except (OSError, struct.error):
             return rows > 0
         old = age > _LONG_SECONDS or (age > _SECONDS and rows >= about.rows / 2)
-        return rows > 0 and (old or about[:2] != (_MAGIC, self._kind) or rows >= _GROWTH * about.rows)
+        ours = about[:2] == (_MAGIC, self._kind)  # of two lookups with one file neither drives the other out
+        return rows > 0 and (old or (ours and rows >= _GROWTH * about.rows))
 
-    def _write(self, cache: TupleCache, at_once: int) -> None:
+    def _write(self, cache: TupleCache, at_once: int) -> bool:
+        """Did the file change? A join does not fail because there is no room for a hint."""
         draft = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex[:12]}")
         about = _Header(_MAGIC, self._kind, cache.arrivals_counted, cache.rows, 0)
-        with suppress(OSError):  # a join does not fail because there is no room for a hint
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 with open(draft, "x+b", opener=private) as file:
@@ -124,8 +127,10 @@ class HotKeys:
                     file.write(_HEADER.pack(*about._replace(checksum=_checksum(file, about))))
                 if about.keys:
                     draft.replace(self._path)
+                    return True
             finally:
                 draft.unlink(missing_ok=True)
+        return False
 
 
 def _own_file(path: str, flags: int) -> int:

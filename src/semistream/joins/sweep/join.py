@@ -259,9 +259,8 @@ class SweepJoin(Join):
         return max(least, 2) if self.cache.full else least  # most keys seen once are never seen again
 
     def _learn(self, before: ReadCounters, misses: int, keys: int, absent: int, *, filled: bool, full: bool) -> None:
-        """Count the reads, load the filter when many keys were absent, move the split between cache and window.
-
-        Not ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
+        """Count the reads, load the filter when many keys were absent, move the split between cache and window. Not
+        ``filled``: the deadline came first, or the end, and more room for the window would have been of no use.
         """
         counters, stats, facts = self._counters(), self.stats, self.facts
         stats.sweeps += 1
@@ -286,12 +285,16 @@ class SweepJoin(Join):
         """Fill an empty cache with the rows of keys that were hot in an earlier run."""
         if self.hot is None or self.cache is None or not self.cache.take_warming():
             return
-        for codes, counts, arrivals in self.hot.load(self.window_limit):
-            self.lanes[0].warm_up(codes, counts, arrivals)
-            self._account()
-            if self.cache.full:
-                break
-        self.cache.end_warming()
+        done = False
+        try:
+            for codes, counts, arrivals in self.hot.load(self.window_limit):
+                self.lanes[0].warm_up(codes, counts, arrivals)
+                self._account()
+                if self.cache.full:
+                    break
+            done = True
+        finally:
+            self.cache.end_warming(done=done)
 
     def _account(self) -> None:
         """Take of the budget what the cache really holds now."""

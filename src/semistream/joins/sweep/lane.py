@@ -142,9 +142,8 @@ class Lane:
     def _hits(
         self, cache: TupleCache, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]
     ) -> list[pa.RecordBatch]:
-        """Stream rows beside the cached rows at ``values``, copied while the cache may not change.
-
-        Some values are changed: a damaged hit becomes a miss (0), one of another key with the same code no match (1).
+        """Stream rows beside the cached rows at ``values``, copied while the cache may not change. Some values are
+        changed: a damaged hit becomes a miss (0), one of another key with the same code no match (1).
         """
         output = self.output
         if output.sure and not output.wants_rows:

@@ -58,9 +58,8 @@ class Division:
 
     @staticmethod
     def of(facts: StoreFacts, plan: LookupPlan, total: int, share: float, tasks: int = 1, lanes: int = 0) -> "Division":
-        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache.
-
-        A plan for several threads gets as many ``lanes`` as there is room for, at most so many if a number is given.
+        """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache. A plan
+        for several threads gets as many ``lanes`` as there is room for, at most so many if a number is given.
         """
         lanes = lanes or (plan.threads if tasks == 1 else 1)
         page = facts.largest_page
@@ -263,9 +262,8 @@ class Balance:
         self.elastic = elasticity(density, read_seconds, self._facts, self._request_pages) if filled else 0.0
 
     def move(self, miss_ratio: float, read_seconds: float, taken: int) -> None:
-        """Move towards the split where a byte more of cache saves as much as a byte more of window.
-
-        A cache that costs more than it saves is closed, and tried again much later. ``taken`` bytes are neither side's.
+        """Move towards the split where a byte more of cache saves as much as a byte more of window. A cache that costs
+        more than it saves is closed, and tried again much later. ``taken`` bytes are neither side's.
         """
         cache = self._cache
         if cache is None or not self._adapt:

@@ -181,9 +181,8 @@ def open_and_publish(
     before: "MasterStore | None" = None,
     progress: Progress | None = None,
 ) -> "MasterStore":
-    """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published.
-
-    New segments get their twins first, one in each column group. What follows ``before`` shares its open segments.
+    """Publish a version and return it. It is opened beforehand, so that nothing can fail once it is published. New
+    segments get their twins first, one in each column group. What follows ``before`` shares its open segments.
     """
     from semistream.stores.paged.store import MasterStore
 

@@ -196,9 +196,8 @@ def _fold(
 
 
 def merge_deltas(store: "MasterStore", at_most: int = 8, memory: int | str = "512MB") -> "MasterStore":
-    """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them.
-
-    The content is the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
+    """Fold the newest updates into one when there are more than ``at_most``: a lookup asks each of them. The content is
+    the same. Unlike `compact` this leaves the base as it is, so it costs what the updates cost.
     """
     if at_most < 1:
         raise ArgumentError(f"at_most={at_most}: at least one update must stay")
