@@ -209,9 +209,10 @@ def test_thirty_kills_of_driver_and_database(tmp_path: Path) -> None:
                 worked(shop, process, chance.choice((0, 1, 1, 2)), chance.uniform(0, 3))
             kills += process.poll() is None or process.returncode == -signal.SIGKILL
             process.kill()
-            said, _ = process.communicate()
-            gone = process.returncode == 1 and b"SinkError" in said
-            assert process.returncode in (0, -signal.SIGKILL) or (restarts and gone), f"seed {seed}\n{said.decode()}"
+            process.wait()
+            said = (shop.root / "said").read_text(encoding="utf-8")
+            gone = process.returncode == 1 and "SinkError" in said
+            assert process.returncode in (0, -signal.SIGKILL) or (restarts and gone), f"seed {seed}\n{said}"
         finished(shop, seed)
 
 
@@ -237,10 +238,11 @@ def test_two_pipelines_on_one_warehouse(tmp_path: Path) -> None:
         running = [driver(shop, failpoint=point) for shop, point in zip(shops, points, strict=True)]
         for shop, process in zip(shops, running, strict=True):
             worked(shop, process, chance.randrange(3), chance.uniform(0, 2))
-        for process in running:
+        for shop, process in zip(shops, running, strict=True):
             kills += process.poll() is None or process.returncode == -signal.SIGKILL
             process.kill()
-            said, _ = process.communicate()
-            assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}\n{said.decode()}"
+            process.wait()
+            said = (shop.root / "said").read_text(encoding="utf-8")
+            assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}\n{said}"
     for shop in shops:
         finished(shop, seed)
