@@ -128,9 +128,10 @@ def _harmonic(keys: float, skew: float) -> float:
     return integral + (1 + math.exp(-skew * log)) / 2 + skew / 12
 
 
-def worth_keeping(hits: float, read_seconds: float) -> bool:
-    """Does a cache with so many hits save more than it costs, where a miss would have to be read?"""
-    return hits * (MISS_SECONDS + read_seconds) >= _KEEP_SECONDS
+def worth_keeping(hits: float, read_seconds: float, closed_seconds: float | None = None) -> bool:
+    """Does a cache save more than it costs? Without it a miss costs ``closed_seconds`` to read, or as much as now."""
+    closed = MISS_SECONDS + (read_seconds if closed_seconds is None else closed_seconds)
+    return (1 - hits) * (MISS_SECONDS + read_seconds) + _KEEP_SECONDS <= closed
 
 
 def cache_bounds(room: int, row: int) -> tuple[int, int]:
@@ -286,6 +287,15 @@ class Balance:
             limit = min(max(self.limit + int(_DAMPING * (rest - self.limit)), low), high)
             if abs(limit - self.limit) > self._room // 50:  # each move costs a pass over the cache
                 self._set(limit)
+            elif not worth_keeping(1 - miss_ratio, read_seconds, self._closed_seconds(cache, read_seconds)):
+                self.closed_for = 1
+                self._set(0)
+
+    def _closed_seconds(self, cache: TupleCache, read_seconds: float) -> float:
+        """What reading would cost a miss if the window had the cache's bytes too, but for the tables."""
+        share = (self._room - self.limit) / max(1, self._room - cache.table_bytes)
+        elastic = self.elastic * (1 + MISS_SECONDS / max(1e-12, read_seconds))  # of reading alone
+        return float(read_seconds * min(1.0, share) ** min(1.0, elastic))
 
     def _set(self, limit: int) -> None:
         assert self._cache is not None
