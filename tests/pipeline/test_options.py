@@ -14,11 +14,12 @@ from semistream import MasterStore
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError
 from semistream.lookup.spec import LookupSpec
-from semistream.pipeline import assign_keys, load, lookup
+from semistream.pipeline import Pipeline, assign_keys, load, lookup, source
 from semistream.pipeline.steps import STEPS
 from semistream.pipeline.steps.assign_keys import AssignKeysSpec
 from semistream.pipeline.steps.lookup import PipelineLookupSpec
 from semistream.spark.spec import EnrichSpec
+from semistream.warehouse import DeltaWarehouse
 
 # Options of a lookup that a pipeline decides itself, for reasons that stand beside them in `StepSpec`.
 DECIDED = ("how", "suffix", "status", "allow_empty", "hot_keys")
@@ -139,3 +140,9 @@ def test_keys_of_a_dimension(tmp_path: Path) -> None:
         assign_keys(tmp_path / "customers", on="customer", unknown_key=True)
     with pytest.raises(ArgumentError, match="infer_members=True makes members of no time"):
         assign_keys(tmp_path / "customers", on="customer", as_of="at", infer_members=True)
+
+
+def test_one_name_is_no_list_of_names(tmp_path: Path) -> None:
+    read = source("json", tmp_path, schema={"sale_id": "bigint"})
+    with pytest.raises(ArgumentError, match=r"required='sale_id' must be a list of names, for example \['sale_id'\]"):
+        Pipeline(read, [], DeltaWarehouse(tmp_path), table="sales", state=tmp_path / "state", required="sale_id")

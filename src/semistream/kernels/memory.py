@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from semistream.kernels.jit import inline
 
 
-def _access(kind: Any) -> tuple[Any, Any]:
+def _access(kind: types.Integer) -> tuple[Any, Any]:
     """Load and store of a value of this type."""
 
     @intrinsic

@@ -91,9 +91,7 @@ class LookupSpec:
         if self.hot_keys is not None:
             self._set("hot_keys", str(local_path("hot_keys", self.hot_keys).absolute()))
             if self.algorithm not in KEEPS_HOT:
-                raise ArgumentError(
-                    f"hot_keys= goes with 'sweep', not with algorithm={self.algorithm!r}; leave one out"
-                )
+                raise ArgumentError(f"hot_keys= goes with 'sweep', not algorithm={self.algorithm!r}; leave one out")
         if self.defaults and self.how != "left":
             raise ArgumentError(
                 f"defaults are for rows without a match, which how={self.how!r} does not return; use how='left'"

@@ -134,6 +134,7 @@ class Layout:
             if foreign:
                 raise SchemaError(f"{step.name} cannot look up by column {foreign[0]}; cast it in compute(...)")
             stream = pa.schema([pa.field(name, kinds[column]) for name, column in columns.items()])
+            hot = self.hot_keys / f"{quote(step.name, safe='')}.keys"
             prepared = prepare(
                 replace(about, schema=stream, foreign={}),
                 masters.stores.get(step.name, step.store),
@@ -143,9 +144,7 @@ class Layout:
                     as_of=None if step.as_of is None else names.time_column(number),
                     memory=self.memory[step.name].memory_bytes,
                     master_version=masters.versions[step.name],
-                    hot_keys=self.hot_keys / f"{quote(step.name, safe='')}.keys"
-                    if step.algorithm in KEEPS_HOT
-                    else None,
+                    hot_keys=hot if step.algorithm in KEEPS_HOT else None,
                     transport="keys",
                     tasks_per_host=self.tasks,
                     on_miss="null",  # what becomes of a miss, and how many there may be, is the pipeline's affair

@@ -78,6 +78,8 @@ class Pipeline:
         self.name = check_app(name or table)
         self.memory = parse_bytes(memory)
         self.driver_memory = max(1, self.memory // 8)  # bytes, for rows and keys that the driver reads, where it does
+        if isinstance(required, str):
+            raise ArgumentError(f"required={required!r} must be a list of names, for example [{required!r}]")
         self.required = tuple(required)
         self.max_bad_rate = max_bad_rate
         self.dimensions = {key: local_path("dimensions", path).absolute() for key, path in (dimensions or {}).items()}

@@ -39,6 +39,7 @@ class BlockJoin(HybridJoin):
         super()._set_up()
         self._limit = self._block_bytes(self.shares)
         self.blocks: dict[int, Groups] = {}
+        self._nothing = Groups.of_pieces([])
         self.block_bytes = 0
         # By block; the last place is for no block.
         self.arrivals = np.zeros(len(self.partitions) + 1, np.int64)
@@ -74,7 +75,7 @@ class BlockJoin(HybridJoin):
         for number in here:
             some = np.flatnonzero(of == number)
             waiting[some] = False
-            block = self.blocks.get(number) or Groups.of_pieces([])
+            block = self.blocks.get(number, self._nothing)
             found = block.find(codes[some])
             tuples = stream.take(pa.array(some))
             yield from emit(self.output, tuples, codes[some], *found, block.rows)

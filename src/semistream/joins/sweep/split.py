@@ -278,18 +278,17 @@ class Balance:
             if not self.closed_for:
                 self._set(min(self._opening, high))
                 self._filled = False
-        elif not worth_keeping(1 - miss_ratio, read_seconds):
-            self.closed_for = 1
-            self._set(0)
         else:
             share = cache_share(miss_ratio, self.elastic, cache.rows, self._facts.rows)
             rest = cache.table_bytes + share * (self._room - cache.table_bytes)
             limit = min(max(self.limit + int(_DAMPING * (rest - self.limit)), low), high)
-            if abs(limit - self.limit) > self._room // 50:  # each move costs a pass over the cache
-                self._set(limit)
-            elif not worth_keeping(1 - miss_ratio, read_seconds, self._closed_seconds(cache, read_seconds)):
+            moves = abs(limit - self.limit) > self._room // 50  # each move costs a pass over the cache
+            closed = None if moves else self._closed_seconds(cache, read_seconds)
+            if not worth_keeping(1 - miss_ratio, read_seconds, closed):
                 self.closed_for = 1
                 self._set(0)
+            elif moves:
+                self._set(limit)
 
     def _closed_seconds(self, cache: TupleCache, read_seconds: float) -> float:
         """What reading would cost a miss if the window had the cache's bytes too, but for the tables."""
