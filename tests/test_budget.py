@@ -43,10 +43,16 @@ def test_sizes_that_are_none(memory: object) -> None:
 
 
 def test_a_share_needs_a_whole() -> None:
-    with pytest.raises(ArgumentError, match="'10%' is a share"):
+    with pytest.raises(ArgumentError, match="'10%' is a share") as raised:
         parse_bytes("10%")
-    with pytest.raises(ArgumentError, match="no memory at all"):
+    assert "share of the master" not in str(raised.value)  # it would be refused once more
+    with pytest.raises(ArgumentError, match="less than a byte"):
         parse_bytes("1%", whole=10)
+
+
+def test_a_size_is_called_by_its_name() -> None:
+    with pytest.raises(ArgumentError, match=r"^hold_bytes='much' is not a size; "):
+        parse_bytes("much", name="hold_bytes")
 
 
 @pytest.mark.parametrize(

@@ -20,27 +20,33 @@ _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
 
-def parse_bytes(memory: int | str, whole: int | None = None) -> int:
-    """Bytes from ``268435456``, ``"256MB"`` or, of a whole that is given, ``"10%"``.
+def parse_bytes(memory: int | str, whole: int | None = None, name: str = "memory") -> int:
+    """Bytes from ``268435456``, ``"256MB"`` or, of a whole that is given, ``"10%"``; ``name`` is the setting's.
 
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes("10%", whole=2000)
     (256000000, 1610612736, 200)
     """
-    wanted = "give bytes as a number, a size such as '256MB' or '1GiB', or a share of the master such as '10%'"
+    share = "" if whole is None else ", or a share of the master such as '10%'"
+    wanted = f"give bytes as a number or a size such as '256MB' or '1GiB'{share}"
     found = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if isinstance(memory, int) and not isinstance(memory, bool):
         size = memory
     elif found is None or found[2].lower() not in ("%", *_UNITS):
-        raise ArgumentError(f"memory={memory!r} is not a size; {wanted}")
+        raise ArgumentError(f"{name}={memory!r} is not a size; {wanted}")
     elif found[2] != "%":
         size = int(float(found[1]) * _UNITS[found[2].lower()])
     elif whole is None:
-        raise ArgumentError(f"memory={memory!r} is a share, but of nothing known here; {wanted}")
+        raise ArgumentError(f"{name}={memory!r} is a share, but of nothing known here; {wanted}")
     else:
         size = int(whole * float(found[1]) / 100)
     if size <= 0:
-        raise ArgumentError(f"memory={memory!r} is no memory at all; {wanted}")
+        raise ArgumentError(f"{name}={memory!r} is less than a byte; {wanted}")
     return size
+
+
+def check_bytes(memory: int | str) -> None:
+    """Raise an error for what is no size and no share, before it is known of what."""
+    parse_bytes(memory, whole=1 << 50)
 
 
 def format_bytes(count: float) -> str:

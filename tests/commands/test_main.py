@@ -204,6 +204,11 @@ def test_errors_are_one_message(run: Run, store: Path, products: Path, tmp_path:
         (("build", products, tmp_path / "n", "--key", "nope"), "no column 'nope'"),
         (("build", tmp_path / "nope.csv", tmp_path / "n", "--key", "id"), "does not exist"),
         (("build", products, tmp_path / "n", "--key", "id", "--memory", "much"), "is not a size"),
+        (
+            ("build", products, tmp_path / "n", "--key", "id", "--memory", "9%"),
+            "--memory '9%' is a share, but of nothing",
+        ),
+        (("compact", store, "--memory", "much"), "--memory 'much' is not a size"),
         (("vacuum", store, "--keep", 0), "--keep 0: at least one"),
         (("bench", "core", "--arms", "nope"), "'sweep'"),
         (("bench", "core", "--batch-rows", "many"), "separated by commas"),

@@ -115,7 +115,11 @@ def checked_by_types(store: Path) -> None:
         ({"defaults": {"price": 1}, "on_miss": "drop"}, "defaults fill rows without a match, which on_miss='drop'"),
         ({"as_of": "at", "on_miss": "infer"}, "on_miss='infer' makes members of no time"),
         ({"hold_for": "2 moons"}, "hold_for='2 moons' is no length of time"),
-        ({"hold_bytes": "much"}, "memory='much' is not a size"),
+        ({"hold_bytes": "much"}, "hold_bytes='much' is not a size; give bytes as a number or a size such as '256MB'"),
+        ({"hold_bytes": "10%"}, "hold_bytes='10%' is a share, but of nothing known here; give bytes as a number or"),
+        ({"hold_bytes": 0}, "hold_bytes=0 is less than a byte"),
+        ({"memory": "much"}, "memory='much' is not a size; .* or a share of the master such as '10%'"),
+        ({"memory": 0}, "memory=0 is less than a byte"),
     ],
     ids=str,
 )

@@ -437,6 +437,9 @@ def test_merged_updates(store: MasterStore) -> None:
     assert MasterStore.open(store.path, merges[0]).changed_since(merges[0] - 1).tolist() == []  # type: ignore[union-attr]
     with pytest.raises(ArgumentError, match="at_most=0"):
         store.merge_deltas(0)
+    for change in (store.merge_deltas, store.compact):  # with nothing to do they check what they are asked, too
+        with pytest.raises(ArgumentError, match="memory='much' is not a size"):
+            change(memory="much")
 
 
 def test_a_stale_merge_is_refused(store: MasterStore) -> None:

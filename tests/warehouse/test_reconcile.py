@@ -266,3 +266,6 @@ def test_wrong_arguments(place: Path) -> None:
         reconcile(place / "nowhere", place / "table")
     with pytest.raises(ArgumentError, match="memory='lots'"):
         reconcile(place / "shed", place / "table", memory="lots")
+    (place / "none").mkdir()
+    with pytest.raises(ArgumentError, match="memory='lots'"):
+        reconcile(place / "none", place / "table", memory="lots")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from semistream.budget import format_bytes, parse_bytes
+from semistream.budget import check_bytes, format_bytes, parse_bytes
 from semistream.errors import ArgumentError
 from semistream_lab.errors import SettingError
 
@@ -46,7 +46,7 @@ def check_memory(*memory: str) -> None:
     """Raise an error where one is no size and no share."""
     for text in memory:
         try:
-            parse_bytes(text, whole=1 << 50)
+            check_bytes(text)
         except ArgumentError as error:
             raise SettingError(str(error)) from None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from semistream.budget import Budget, parse_bytes
+from semistream.budget import Budget, check_bytes, parse_bytes
 from semistream.errors import (
     ArgumentError,
     OtherVersionError,
@@ -68,6 +68,7 @@ def reconcile(
     rows that are loaded here are 0: sums with weights stay estimates of all rows, sums without become exact.
     """
     root, target = local_path("shed", shed), local_path("table", table)
+    check_bytes(memory)
     master = None if master is None else local_path("master", master)
     read_to = None if checkpoint is None else local_path("checkpoint", checkpoint)
     if not root.is_dir():

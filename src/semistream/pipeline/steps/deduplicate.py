@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.budget import parse_bytes
+from semistream.budget import check_bytes
 from semistream.errors import ArgumentError
 from semistream.pipeline.decision import SEEN, Masters
 from semistream.pipeline.memory import Claim, Memory
@@ -96,7 +96,7 @@ def deduplicate(*key: str, order_by: str | Sequence[str] = (), memory: int | str
     if not key or not all(isinstance(name, str) and name for name in key):
         raise ArgumentError(f"deduplicate{key!r}: name the columns of the business key, as in deduplicate('sale_id')")
     if memory is not None:
-        parse_bytes(memory, whole=1 << 40)
+        check_bytes(memory)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     return Deduplicate(key, order, memory)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from semistream.budget import format_bytes, parse_bytes
+from semistream.budget import check_bytes, format_bytes, parse_bytes
 from semistream.dimensions.dimension import Dimension
 from semistream.errors import ArgumentError, SemistreamError, local_path, meant
 from semistream.joins import choose_join
@@ -71,6 +71,8 @@ class StepSpec(LookupSpec):
         super().__post_init__()
         self._set("algorithm", choose_join("algorithm", self.algorithm, "auto"))
         check_rate("min_match_rate", self.min_match_rate, 0.95)
+        if self.memory is not None:
+            check_bytes(self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class PipelineLookupSpec(StepSpec):
                 "on_miss='infer' makes members of no time; use on_miss='hold' or 'redirect' with as_of="
             )
         self._set("rename", dict(self.rename or {}))
-        self._set("hold_bytes", parse_bytes(self.hold_bytes))
+        self._set("hold_bytes", parse_bytes(self.hold_bytes, name="hold_bytes"))
         seconds_of(self.hold_for, "hold_for")
 
     @property

@@ -171,7 +171,7 @@ def write_delta(store: "MasterStore", changed: Codes, blocks: list[Block]) -> tu
 
 
 def _fold(
-    store: "MasterStore", changed: Codes, blocks: list[Block], first: int, memory: int | str = "512MB"
+    store: "MasterStore", changed: Codes, blocks: list[Block], first: int, memory_bytes: int = 512_000_000
 ) -> tuple[SegmentEntry, ...]:
     folded = store.delta_levels()[first:]
 
@@ -186,7 +186,7 @@ def _fold(
         store.path,
         store.layout,
         store.page_bytes,
-        sort_blocks(rows(), parse_bytes(memory), store.path),
+        sort_blocks(rows(), memory_bytes, store.path),
         "delta",
         changed=np.unique(np.concatenate([changed, *(level.changed for level in folded)])),
         touched=changed if folded else None,
@@ -201,23 +201,25 @@ def merge_deltas(store: "MasterStore", at_most: int = 8, memory: int | str = "51
     """
     if at_most < 1:
         raise ArgumentError(f"at_most={at_most}: at least one update must stay")
+    memory_bytes = parse_bytes(memory)
     deltas = [entry.bytes for entry in store.manifest.deltas]
     if len(deltas) <= at_most:
         return store
     check_changeable(store, "merge_deltas")
     first = min(fold_from(deltas), at_most - 1)
-    segments = _fold(store, np.empty(0, np.uint64), [], first, memory)
+    segments = _fold(store, np.empty(0, np.uint64), [], first, memory_bytes)
     return open_and_publish(store.path, store.manifest.next("merge", segments=segments), segments[-1:], store)
 
 
 def compact(store: "MasterStore", memory: int | str = "512MB", progress: Progress | None = None) -> "MasterStore":
     """Fold the deltas into a new base. The content is the same; older versions stay readable until `vacuum`."""
+    memory_bytes = parse_bytes(memory)
     if len(store.segments) == 1:
         return store
     check_changeable(store, "compact")
     layout, rows = store.layout, store.rows
     blocks = (Block.of(codes, copy_rows(layout, found)) for codes, found in store.reader().rows())
-    ordered = sort_blocks(reported(blocks, "compact", rows, progress), parse_bytes(memory), store.path)
+    ordered = sort_blocks(reported(blocks, "compact", rows, progress), memory_bytes, store.path)
     entry = write_segment(store.path, layout, store.page_bytes, ordered, filtered_rows=rows, expected_rows=rows)
     return open_and_publish(store.path, store.manifest.next("compact", segments=(entry,)), [entry], store)
 
