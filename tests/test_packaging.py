@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "semistream"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LABORATORY = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # The extras that each part of the package may use; a part that is not named works without any.
@@ -98,11 +99,12 @@ def test_spark_comes_with_what_it_needs(extra: str) -> None:
         assert not wanted["pandas"].specifier.contains("3.0.0")
 
 
-@pytest.mark.parametrize("extra", sorted(EXTRAS))
-def test_pinned_packages_suit_the_extras(extra: str) -> None:
+def test_pinned_packages_suit_the_extras() -> None:
+    """Those of the laboratory too: what it is measured beside is tested wherever the tests run."""
     lines = [line for name in ("", "-java") for line in (ROOT / f"requirements{name}.lock").read_text().splitlines()]
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
-    for one in declared(extra):
+    laboratory = [Requirement(text) for extra in LABORATORY["optional-dependencies"].values() for text in extra]
+    for one in declared(*EXTRAS) + laboratory:
         assert one.specifier.contains(pinned[one.name]), f"{one} and {one.name}=={pinned[one.name]}"
 
 
