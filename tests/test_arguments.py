@@ -26,7 +26,9 @@ from semistream.errors import (
 from semistream.joins import JOINS
 from semistream.joins.conditions import Band
 from semistream.joins.sweep.join import SweepSettings
+from semistream.shedding import Shed
 from semistream_lab.workloads.zipf import ZipfWorkload
+from tests.advice import advised_bytes
 from tests.tables import assert_same_rows, model_join
 
 MASTER = pa.table({"id": [1, 2, 3], "name": ["one", "two", "three"], "price": [1.5, 2.5, None]})
@@ -186,6 +188,13 @@ def test_a_budget_too_small_says_what_is_enough(tmp_path: Path, name: str) -> No
         asked(big, algorithm=name, memory=100)
     enough = max(int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?= bytes)", str(raised.value)))
     assert asked(big, algorithm=name, memory=enough).num_rows == 3
+
+
+def test_what_is_enough_leaves_room_for_shedding(store: MasterStore, tmp_path: Path) -> None:
+    shed = Shed("sample_w", max_rows_per_second=100, to=tmp_path / "shed")
+    with pytest.raises(MemoryBudgetError, match="memory=1,000 bytes") as raised:
+        make_join(STREAM.schema, store, on={"product": "id"}, memory=1000, shed=shed)
+    make_join(STREAM.schema, store, on={"product": "id"}, memory=advised_bytes(raised.value), shed=shed)
 
 
 def test_memory_as_a_share_of_the_master(store: MasterStore) -> None:

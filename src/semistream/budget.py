@@ -11,7 +11,9 @@ False
 (400, 600)
 """
 
+import math
 import re
+from collections.abc import Callable
 
 from semistream.errors import ArgumentError, MemoryBudgetError
 
@@ -64,8 +66,10 @@ def format_bytes(count: float) -> str:
 class Budget:
     """A fixed number of bytes, handed out in named grants; the peak of their sum is kept."""
 
-    def __init__(self, memory: int | str, whole: int | None = None) -> None:
+    def __init__(self, memory: int | str, whole: int | None = None, *, given: int | None = None) -> None:
+        """``given`` is the user's ``memory`` where this is a part of it: that is what messages speak of."""
         self.total = parse_bytes(memory, whole)
+        self.given = given or self.total
         self.parts: dict[str, int] = {}
         self.peak = 0
 
@@ -89,11 +93,29 @@ class Budget:
     def require(self, part: str, size: int) -> None:
         """Add bytes that the join cannot do without."""
         if not self.grant(part, size):
-            least = self.used + size
-            raise MemoryBudgetError(
-                f"memory={self.total:,} bytes is too small: {part} needs {size:,} beside {self.used:,} for "
-                f"{', '.join(self.parts) or 'nothing else'}; give at least {least:,} bytes"
+            others = ", ".join(self.parts) or "nothing else"
+            raise self._too_small(
+                f"{part} needs {size:,} beside {self.used:,} for {others}", (self.used + size) / self.total
             )
+
+    def check_least(self, name: str, least: int) -> None:
+        """Raise an error where a join that needs so much cannot work."""
+        if least > self.total:
+            raise self._too_small(f"{name} needs {least:,} with this master", least / self.total)
+
+    def too_small_for_row(self, size: int, fits: Callable[[float], bool]) -> MemoryBudgetError:
+        """The error for a row of the stream of this size; ``fits`` tells whether so many times the memory has room."""
+        times = 1.0
+        while not fits(times):
+            times *= 1.125
+        return self._too_small(f"one row of the stream takes {size:,} bytes while it waits", times)
+
+    def _too_small(self, why: str, times: float) -> MemoryBudgetError:
+        part = "" if self.given == self.total else f" ({self.total:,} for this part of the work)"
+        least = math.ceil(self.given * times)
+        return MemoryBudgetError(
+            f"memory={self.given:,} bytes{part} is too small: {why}; give at least {least:,} bytes"
+        )
 
     def resize(self, part: str, size: int) -> bool:
         """Make a part as large as this, by a grant or by giving back; or refuse, and leave it as it is."""

@@ -23,6 +23,7 @@ from semistream.joins.papers.rmesh import RmeshSettings
 from semistream.joins.papers.sscj import SscjSettings
 from semistream.joins.papers.tuned_xhybrid import TunedXHybridSettings
 from semistream_lab.workloads.zipf import ZipfWorkload
+from tests.advice import advised_bytes
 from tests.tables import assert_same_rows, table_of
 
 ROWS = 30_000
@@ -232,11 +233,23 @@ def test_long_text_stays_within_the_budget(store: MasterStore, name: str) -> Non
     assert most <= 1.3 * 24 * join.table.capacity, "the mean of a block stands for the rows that are left of it"
     join.check()
     huge = pa.record_batch({"key": [1], "note": ["x" * 500_000]}, schema=stream.schema)
-    with pytest.raises(MemoryBudgetError, match=r"500,\d+ bytes while it waits"):
+    with pytest.raises(MemoryBudgetError, match=r"500,\d+ bytes while it waits") as refused:
         list(join.join([huge]))
+    enough = make_join(stream.schema, store, on="key", memory=advised_bytes(refused.value), algorithm=name)
+    assert sum(batch.num_rows for batch in enough.join([huge])) == 1
 
 
 PROCESSES = PcsrjSettings(nodes=2, workers="processes")
+
+
+@pytest.mark.parametrize("settings", [PcsrjSettings(nodes=2), PROCESSES])
+def test_a_node_s_error_speaks_of_the_memory_of_all(store: MasterStore, settings: PcsrjSettings) -> None:
+    options: dict[str, Any] = {"on": "key", "algorithm": "pcsrj", "settings": settings}
+    huge = pa.record_batch({"key": [1], "note": ["x" * 500_000]})
+    with pytest.raises(MemoryBudgetError, match="memory=600,000 bytes") as refused:
+        list(make_join(huge.schema, store, memory=600_000, **options).join([huge]))
+    enough = make_join(huge.schema, store, memory=advised_bytes(refused.value), **options)
+    assert sum(batch.num_rows for batch in enough.join([huge])) == 1
 
 
 def test_nodes_as_processes_give_what_one_join_gives(store: MasterStore, load: ZipfWorkload) -> None:

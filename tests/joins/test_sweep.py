@@ -21,6 +21,7 @@ from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.spec import How, LookupSpec
 from semistream.stores import MasterStore
 from semistream_lab.workloads.zipf import ZipfWorkload
+from tests.advice import advised_bytes
 from tests.devices import steady
 from tests.joins.conformance import MOST_ROWS
 from tests.waiting import PATIENCE
@@ -128,16 +129,18 @@ def test_wide_rows_at_the_end_of_a_narrow_batch(zipf: tuple[ZipfWorkload, Master
     join.check()
 
 
-def test_a_row_wider_than_the_window_is_not_a_defect(zipf: tuple[ZipfWorkload, MasterStore]) -> None:
-    """One stream row larger than all memory: joined within the budget or refused as too small a budget."""
-    _, store = zipf
-    batch = pa.record_batch({"key": [1, 2, 3], "text": ["", "x" * 500_000, ""]})
-    join = SweepJoin(store, plan_of(store, batch.schema, columns=["price"]), Budget(30_000))
-    try:
-        made = sum(one.num_rows for one in join.join([batch]))
-    except MemoryBudgetError:
-        return
-    assert made == 3
+@pytest.mark.parametrize("memory, adapt", [(30_000, True), (30_000, False), (2_000_000, True), (2_000_000, False)])
+def test_a_row_wider_than_the_window(zipf: tuple[ZipfWorkload, MasterStore], memory: int, adapt: bool) -> None:
+    """It is refused with the memory that has room for it, also when the cache has grown."""
+    load, store = zipf
+    batch = pa.record_batch({"key": [1, 2, 3], "text": ["", "x" * 1_000_000, ""]})
+    plan, settings = plan_of(store, batch.schema, columns=["price"]), SweepSettings(adapt=adapt)
+    with pytest.raises(MemoryBudgetError, match=f"memory={memory:,} bytes") as refused:
+        list(SweepJoin(store, plan, Budget(memory), settings).join([batch]))
+    join = SweepJoin(store, plan, Budget(advised_bytes(refused.value)), settings)
+    keys = [np.random.default_rng(turn).integers(0, load.rows, 20_000) for turn in range(20)]
+    narrow = (pa.record_batch({"key": some, "text": [""] * len(some)}) for some in keys)
+    assert sum(made.num_rows for made in join.join([*narrow, batch])) == 400_003
     join.check()
 
 

@@ -79,7 +79,7 @@ def df(spark: SparkSession) -> DataFrame:
         ({"memory": 1000}, MemoryBudgetError, "memory=1,000 bytes is too small"),
         ({"memory": 1000, "algorithm": "sweep"}, MemoryBudgetError, "is too small"),
         ({"memory": 1000, "algorithm": "inl"}, MemoryBudgetError, "is too small"),
-        ({"memory": 1000, "algorithm": "whole"}, MemoryBudgetError, "give more memory"),
+        ({"memory": 1000, "algorithm": "whole"}, MemoryBudgetError, "is too small: whole needs"),
         # Enough for one task, but two run at once.
         ({"memory": 12_000, "algorithm": "sweep"}, MemoryBudgetError, "is too small"),
         ({"min_match_rate": 1.1}, ArgumentError, "min_match_rate=1.1 must be between 0 and 1"),

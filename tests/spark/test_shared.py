@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import threading
 import time
@@ -22,12 +21,14 @@ import pytest
 from semistream import MasterStore
 from semistream.errors import MemoryBudgetError, SemistreamError
 from semistream.joins.sweep.split import Division
+from semistream.lookup.spec import How
 from semistream.spark import shared
 from semistream.spark.area import Area, area, directories, remove_files
 from semistream.spark.operator import Operator, lend, run_task
 from semistream.spark.prepare import FrameFacts, prepare
 from semistream.spark.shared import place
 from semistream.spark.spec import EnrichSpec
+from tests.advice import advised_bytes
 from tests.spark.streams import build, keys, master_table
 from tests.tables import assert_same_rows, model_join, table_of
 from tests.waiting import PATIENCE
@@ -353,12 +354,42 @@ def test_what_is_lent_to_answers_leaves_room_for_long_rows(window: int) -> None:
 def test_the_least_memory_that_is_advised_is_enough_by_keys(
     operator: Make, store: MasterStore, application: str
 ) -> None:
-    with pytest.raises(MemoryBudgetError, match="give more memory, at least") as refused:
+    with pytest.raises(MemoryBudgetError, match="memory=1,000 bytes is too small: sweep needs") as refused:
         operator(store, application, memory=1000)
-    found = re.search(r"at least ([\d,]+)", str(refused.value))
-    assert found is not None
-    op = operator(store, application, memory=int(found[1].replace(",", "")))
+    op = operator(store, application, memory=advised_bytes(refused.value))
     some = keys(1, 2)
     with run_task(op, some.schema, "inner") as task:
         joined = list(task.join.join(some.to_batches()))
     assert sum(batch.num_rows for batch in joined) == 2
+
+
+@pytest.mark.parametrize("how", [None, "left"])
+@pytest.mark.parametrize("algorithm", ["sweep", "sscj", "mesh", "moij"])
+def test_the_memory_that_is_advised_for_a_long_row_has_room_for_it(
+    operator: Make, store: MasterStore, application: str, algorithm: str, how: How | None
+) -> None:
+    """What is advised is the `memory` of all tasks, not the part of one."""
+    given, left = 1_000_000, pa.table({"id": [1, 2], "n": ["x" * 900_000, ""]})
+    with run_task(operator(store, application, memory=given, algorithm=algorithm), left.schema, how) as task:
+        with pytest.raises(MemoryBudgetError, match=f"memory={given:,} bytes") as refused:
+            list(task.join.join(left.to_batches()))
+    advised = advised_bytes(refused.value)
+    with run_task(operator(store, application, memory=advised, algorithm=algorithm), left.schema, how) as task:
+        assert sum(batch.num_rows for batch in task.join.join(left.to_batches())) == 2
+
+
+def test_a_version_that_outgrows_the_memory_says_what_to_give(operator: Make, tmp_path: Path, application: str) -> None:
+    """The driver has seen another master than the tasks read."""
+    small, large = build(tmp_path / "s", master_table(10)), build(tmp_path / "large", master_table(500_000))
+    with pytest.raises(MemoryBudgetError, match="memory=1,000 bytes is too small: sweep needs") as refused:
+        operator(small, application, memory=1000)
+    op = operator(small, application, memory=advised_bytes(refused.value))
+    op = replace(op, store=str(large.path), planned=large.manifest.identity)
+    with (
+        pytest.raises(MemoryBudgetError, match=f"memory={op.memory_bytes:,} bytes") as refused,
+        run_task(op, keys(1).schema),
+    ):
+        pass
+    op = replace(op, memory_bytes=advised_bytes(refused.value))
+    with run_task(op, keys(1).schema) as task:
+        assert sum(batch.num_rows for batch in task.join.join(keys(1, 2).to_batches())) == 2

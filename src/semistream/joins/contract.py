@@ -57,6 +57,7 @@ class Join(ABC):
         self.facts = store.facts
         self.plan = plan
         self.budget = budget
+        budget.check_least(self.name, self.least_bytes(store.facts, plan))
         self.scenario = Scenario(store.facts, plan, budget.total, settings=self.settings)
         self.unmatched_sample: list[object] = []  # a few keys that found no match, for messages
         self.stats = Stats(master_version=store.version)

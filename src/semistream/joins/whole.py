@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.groups import product_of_groups
 from semistream.joins.output import MOST_ROWS, Indices, Output, matching, pieces, status_column
@@ -46,12 +45,6 @@ class WholeJoin(Join):
     ) -> None:
         """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
         super().__init__(store, plan, budget, settings)
-        need = self.least_bytes(store.facts, plan)
-        if need > budget.total:
-            raise MemoryBudgetError(
-                f"algorithm='whole' holds the whole master: about {need:,} bytes, the budget is {budget.total:,}; "
-                "give more memory or use algorithm='sweep'"
-            )
         self.table = hold(self._load) if hold else self._load()
         self.codes = self.table.column(_CODE).combine_chunks().to_numpy()
         self.budget.require("table", self.table.nbytes)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from semistream.errors import ArgumentError, CalibrationError, MemoryBudgetError
+from semistream.budget import Budget
+from semistream.errors import ArgumentError, CalibrationError
 from semistream.joins import JOINS, choose_join
 from semistream.joins.contract import Join, Prediction, Profile
 from semistream.lookup.bind import LookupPlan
@@ -50,12 +51,15 @@ def choose_algorithm(
     plan: LookupPlan,
     memory_bytes: int,
     *,
+    given: int | None = None,
     copies: int = 1,
     profile: Profile | None = None,
     candidates: Sequence[str] = CANDIDATES,
     costs: Costs | None = None,
 ) -> Choice:
-    """Resolve ``algorithm`` for ``copies`` joins that share the budget; a master held whole they hold together."""
+    """Resolve ``algorithm`` for ``copies`` joins that share the budget; a master held whole they hold together. The
+    budget is what is left of the memory that the user has ``given``.
+    """
     algorithm = choose_join("algorithm", algorithm, "auto")
     able = [
         name
@@ -73,11 +77,7 @@ def choose_algorithm(
         return JOINS[name].least_bytes(store.facts, plan) * copies
 
     def check_memory(name: str, copies: int) -> None:
-        if least(name, copies) > memory_bytes:
-            raise MemoryBudgetError(
-                f"memory={memory_bytes:,} bytes is too small for {name} with this master; "
-                f"give more memory, at least {least(name, copies):,} bytes"
-            )
+        Budget(memory_bytes, given=given).check_least(name, least(name, copies))
 
     if algorithm != "auto":
         check_memory(algorithm, min(copies, 2) if algorithm == "whole" else copies)  # two versions of a master at once

@@ -76,9 +76,9 @@ def _make(schema: pa.Schema, store: Store | str | os.PathLike[str], spec: JoinSp
         schema = shed.widened(schema)
         beside = memory_of(shed, memory_bytes)[0]
     plan = bind(replace(spec, settings=None, shed=None), schema, opened)  # nodes of a join get it without them
-    budget = Budget(memory_bytes - beside)
+    budget = Budget(memory_bytes - beside, given=memory_bytes)
     read = plan.reads(opened)
-    kind = choose_algorithm(spec.algorithm, read, plan, budget.total).join
+    kind = choose_algorithm(spec.algorithm, read, plan, budget.total, given=memory_bytes).join
     settings, suited = spec.settings, kind.settings_type
     named = {"wait_seconds": spec.wait_seconds, "hot_keys": spec.hot_keys}  # settings that are arguments too
     given = {name: value for name, value in named.items() if value is not None and hasattr(suited, name)}

@@ -183,24 +183,30 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         place(everywhere, operator.tasks, running_attempt()),
     ):
         cache: SharedCache | None = None
-        own = operator.memory_bytes // operator.tasks
+        own, given = operator.memory_bytes // operator.tasks, operator.memory_bytes + operator.shed_bytes
         if operator.algorithm == "sweep":
-            cache, division = _open_cache(operator, store, plan, here)
-            division, room = (division, 0) if how is None else lend(division)
-            budget = Budget(own - room - division.cache // operator.tasks)
+            whole = _divide(operator, store, plan)
+            cache = _open_cache(operator, store, plan, here, whole.cache)
+            room = 0 if how is None else lend(whole)[1]
+            budget = Budget(own - room - whole.cache // operator.tasks, given=given)
+
+            def divide(times: float) -> Division:
+                division = _divide(operator, store, plan, times)
+                return division if how is None else lend(division)[0]
+
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
-            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
+            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, divide=divide)
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
             free = operator.memory_bytes - 2 * WholeJoin.least_bytes(store.facts, plan)  # two versions, at times
             room = 0 if how is None else max(0, min(least_room(operator), free // operator.tasks))
-            join = WholeJoin(store, plan, Budget(operator.memory_bytes - room * operator.tasks), hold=hold)
+            join = WholeJoin(store, plan, Budget(operator.memory_bytes - room * operator.tasks, given=given), hold=hold)
         else:
             # The tasks are the nodes of pcsrj, and each is a cache join.
             kind = JOINS["sscj" if operator.algorithm == "pcsrj" else operator.algorithm]
             room = 0 if how is None else max(0, min(least_room(operator), own - kind.least_bytes(store.facts, plan)))
-            join = kind(store, plan, Budget(max(1, own - room)))
+            join = kind(store, plan, Budget(max(1, own - room), given=given))
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
@@ -232,19 +238,22 @@ def _keep_loaded() -> None:
         gc.freeze()
 
 
-def _open_cache(
-    operator: Operator, store: MasterStore, plan: LookupPlan, here: Area
-) -> tuple[SharedCache | None, Division]:
-    """The cache of all tasks of this host, at this task's version, and how the budget is divided around it."""
-    division = Division.of(store.facts, plan, operator.memory_bytes, CACHE_SHARE, operator.tasks)
-    layout = Projection(store.layout, plan.needed).target
+def _divide(operator: Operator, store: Store, plan: LookupPlan, times: float = 1.0) -> Division:
+    """How so many times the memory is divided around the cache of all tasks of a host."""
+    memory_bytes = int(operator.memory_bytes * times)
+    division = Division.of(store.facts, plan, memory_bytes, CACHE_SHARE, operator.tasks)
     # In coarse steps, so that a version with a slightly larger index finds the same file.
-    step = max(1, operator.memory_bytes // 32)
-    division = replace(division, cache=division.cache // step * step)
+    step = max(1, memory_bytes // 32)
+    return replace(division, cache=division.cache // step * step)
+
+
+def _open_cache(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, size: int) -> SharedCache | None:
+    """The cache of all tasks of this host, at this task's version."""
+    layout = Projection(store.layout, plan.needed).target
     cell_bytes, simple = key_cell(store.facts, layout)
-    if not TupleCache.holds_anything(division.cache, cell_bytes):
-        return None, division
-    shape, name = {"size": division.cache, "cell_bytes": cell_bytes, "simple": simple}, f"{operator.identity}-cache"
+    if not TupleCache.holds_anything(size, cell_bytes):
+        return None
+    shape, name = {"size": size, "cell_bytes": cell_bytes, "simple": simple}, f"{operator.identity}-cache"
     cache = _caches.pop((here.path, name), None)
     if cache is not None and not cache.serves(here, shape):
         cache.close()
@@ -257,4 +266,4 @@ def _open_cache(
     _caches[here.path, name] = cache  # the last one is the one used last
     cache.layout = layout
     cache.advance(store)
-    return cache, division
+    return cache

@@ -86,7 +86,10 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
         shed = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)  # the same place for all tasks
     plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
     read = plan.reads(opened)
-    choice = choose_algorithm(spec.algorithm, read, plan, memory_bytes, copies=tasks, candidates=SPARK_CANDIDATES)
+    given = memory_bytes + shed_bytes
+    choice = choose_algorithm(
+        spec.algorithm, read, plan, memory_bytes, given=given, copies=tasks, candidates=SPARK_CANDIDATES
+    )
     many = plan.how in ("left", "inner") and spec.multiple == "all" and not opened.unique
     transport, why = _choose_transport(spec, plan, about.foreign, choice.join, many=many)
     path, fixed, direct = str(opened.path.resolve()), spec.master_version != "latest", spec.direct or opened.direct

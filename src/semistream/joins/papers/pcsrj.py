@@ -65,11 +65,9 @@ class ParallelCacheJoin(Join):
         buffer = SemiStreamCacheJoin.divide(replace(self.scenario, memory_bytes=share, settings=settings)).buffer
         parts = Partitions(cast("PageStore", self.store), buffer)
         self._firsts = parts.first_codes[: parts.of_base()]
+        kind = SemiStreamCacheJoin if self.settings.workers == "threads" else RemoteNode
         self.nodes: list[Node] = [
-            SemiStreamCacheJoin(self.store, self.plan, Budget(share), settings)
-            if self.settings.workers == "threads"
-            else RemoteNode(self.store, self.plan, share, settings)
-            for _ in range(count)
+            kind(self.store, self.plan, Budget(share, given=self.budget.given), settings) for _ in range(count)
         ]
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -156,8 +154,8 @@ class RemoteNode:
     another. It is a program of its own, since multiprocessing would run the caller's script once more.
     """
 
-    def __init__(self, store: Store, plan: LookupPlan, memory_bytes: int, settings: SscjSettings) -> None:
-        self._arguments = store, plan, memory_bytes, settings
+    def __init__(self, store: Store, plan: LookupPlan, budget: Budget, settings: SscjSettings) -> None:
+        self._arguments = store, plan, budget, settings
         self._output = plan.output
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: Connection | None = None
@@ -223,7 +221,7 @@ def serve(number: int) -> None:
     """The process: one stream after the other, over the socket of this number, until one fails."""
     connection = Connection(number)
     pa.set_cpu_count(1)
-    store, plan, memory, settings = connection.recv()
+    store, plan, budget, settings = connection.recv()
     made: list[pa.RecordBatch] = []
     rows = 0  # in these
 
@@ -243,7 +241,7 @@ def serve(number: int) -> None:
 
     with contextlib.suppress(EOFError, OSError):  # the other side is gone
         try:
-            join = SemiStreamCacheJoin(store, plan, Budget(memory), settings)
+            join = SemiStreamCacheJoin(store, plan, budget, settings)
             while True:
                 for batch in join.join(feed()):
                     made.append(batch)

@@ -14,7 +14,6 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from semistream.errors import MemoryBudgetError
 from semistream.joins.contract import Join, Prediction, Scenario
 from semistream.joins.costs import Master
 from semistream.joins.groups import Groups
@@ -181,12 +180,14 @@ class WaitingJoin(Join):
         if count == 0 and self.table.tuples == 0:
             text = self.table.text_of(stream.slice(0, 1))
             if text > max(limit, _LEAST_TEXT):
-                raise MemoryBudgetError(
-                    f"a row of the stream takes {text:,} bytes while it waits, which is more than "
-                    f"memory={self.budget.total:,} has room for; give at least {self.budget.total + 3 * text:,}"
-                )
+                raise self.budget.too_small_for_row(text, lambda times: self._text_limit(times) >= text)
             return 1
         return count
+
+    def _text_limit(self, times: float) -> int:
+        """What the table's would be with so many times the memory."""
+        scenario = replace(self.scenario, memory_bytes=int(self.budget.total * times))
+        return self.divide(scenario).slots * (self.table.text_limit // self.table.capacity)
 
     def _admit(self, stream: pa.RecordBatch, codes: Codes) -> Iterator[pa.RecordBatch]:
         """Let tuples wait, unless they can be answered by now; there must be room for all."""

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget import Budget
-from semistream.errors import ArgumentError, InvariantError, MemoryBudgetError
+from semistream.errors import ArgumentError, InvariantError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import pieces
 from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
@@ -87,13 +87,14 @@ class SweepJoin(Join):
         settings: JoinSettings | None = None,
         *,
         cache: TupleCache | None = None,
-        division: Division | None = None,
+        divide: Callable[[float], Division] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(store, plan, budget, settings)
         facts = self.facts
-        parts = division or Division.of(facts, plan, budget.total, self.settings.cache_share)
-        self.parts = parts
+        share = self.settings.cache_share
+        self._divide = divide or (lambda times: Division.of(facts, plan, int(budget.total * times), share))
+        self.parts = parts = self._divide(1.0)
         budget.require("index", facts.index_bytes)
         budget.require("buffer", parts.buffer * parts.lanes)
         budget.require("plan", parts.plan * parts.lanes)
@@ -194,12 +195,20 @@ class SweepJoin(Join):
                 missing, codes = missing[count:], codes[count:]
                 self.stats.peak_bytes = self.budget.peak
             elif self.window.rows == 0:
-                raise MemoryBudgetError(
-                    f"one row of the stream takes {size:,} bytes while it waits, the window has "
-                    f"{self.window_limit:,}; give at least {self.budget.total + size:,} bytes of memory"
-                )
+                for other in self._ahead.seen():  # nobody may look at the cache
+                    yield from other.leave(self.stats)
+                if not self.balance.give_way(size - room):
+                    raise self.budget.too_small_for_row(size, lambda times: self._row_room(times) >= size)
+                self._account()
             if len(missing):
                 yield from self._sweep(full=True)
+
+    def _row_room(self, times: float) -> int:
+        """Bytes that one row would have for certain, with so many times the memory."""
+        parts = self._divide(times)
+        if self._shared or not self.settings.adapt:
+            return parts.window if self._shared else parts.window // 2  # the filter may have the other half
+        return (parts.cache + parts.window) // 3  # the filter and the cache's tables may have the others
 
     def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""

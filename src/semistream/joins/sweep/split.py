@@ -290,6 +290,13 @@ class Balance:
             elif moves:
                 self._set(limit)
 
+    def give_way(self, size: int) -> bool:
+        """Leave the window so many bytes of the cache's, for a row that is wider than it; did it get them?"""
+        before = self.limit
+        if self._cache is not None and self._adapt:
+            self._set(before - size)
+        return before - self.limit >= size
+
     def _closed_seconds(self, cache: TupleCache, read_seconds: float) -> float:
         """What reading would cost a miss if the window had the cache's bytes too, but for the tables."""
         share = (self._room - self.limit) / max(1, self._room - cache.table_bytes)
