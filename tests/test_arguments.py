@@ -192,9 +192,10 @@ def test_a_budget_too_small_says_what_is_enough(tmp_path: Path, name: str) -> No
 
 def test_what_is_enough_leaves_room_for_shedding(store: MasterStore, tmp_path: Path) -> None:
     shed = Shed("sample_w", max_rows_per_second=100, to=tmp_path / "shed")
+    options: dict[str, Any] = {"on": {"product": "id"}, "columns": ["price"], "shed": shed}
     with pytest.raises(MemoryBudgetError, match="memory=1,000 bytes") as raised:
-        make_join(STREAM.schema, store, on={"product": "id"}, memory=1000, shed=shed)
-    make_join(STREAM.schema, store, on={"product": "id"}, memory=advised_bytes(raised.value), shed=shed)
+        make_join(STREAM.schema, store, memory=1000, **options)
+    make_join(STREAM.schema, store, memory=advised_bytes(raised.value), **options)
 
 
 def test_memory_as_a_share_of_the_master(store: MasterStore) -> None:

@@ -94,28 +94,26 @@ class Budget:
         """Add bytes that the join cannot do without."""
         if not self.grant(part, size):
             others = ", ".join(self.parts) or "nothing else"
-            raise self._too_small(
-                f"{part} needs {size:,} beside {self.used:,} for {others}", (self.used + size) / self.total
-            )
+            least = self.used + size
+            raise self._too_small(f"{part} needs {size:,} beside {self.used:,} for {others}", least / self.total)
 
     def check_least(self, name: str, least: int) -> None:
         """Raise an error where a join that needs so much cannot work."""
         if least > self.total:
             raise self._too_small(f"{name} needs {least:,} with this master", least / self.total)
 
-    def too_small_for_row(self, size: int, fits: Callable[[float], bool]) -> MemoryBudgetError:
-        """The error for a row of the stream of this size; ``fits`` tells whether so many times the memory has room."""
+    def too_small_for_row(self, size: int, room: Callable[[float], int]) -> MemoryBudgetError:
+        """The error for a row of the stream of this size; ``room`` is what one has in so many times the memory."""
         times = 1.0
-        while not fits(times):
+        while room(times) < size:
             times *= 1.125
         return self._too_small(f"one row of the stream takes {size:,} bytes while it waits", times)
 
     def _too_small(self, why: str, times: float) -> MemoryBudgetError:
-        part = "" if self.given == self.total else f" ({self.total:,} for this part of the work)"
-        least = math.ceil(self.given * times)
-        return MemoryBudgetError(
-            f"memory={self.given:,} bytes{part} is too small: {why}; give at least {least:,} bytes"
-        )
+        said, least = f"memory={self.given:,} bytes", self.given * times
+        if self.given != self.total:
+            said, least = f"{said} ({self.total:,} for this part of the work)", 1.01 * least  # parts are rounded
+        return MemoryBudgetError(f"{said} is too small: {why}; give at least {math.ceil(least):,} bytes")
 
     def resize(self, part: str, size: int) -> bool:
         """Make a part as large as this, by a grant or by giving back; or refuse, and leave it as it is."""

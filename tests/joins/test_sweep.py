@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from semistream.joins import JOINS
 from semistream.joins.costs import Popularity
 from semistream.joins.sweep.join import SweepJoin, SweepSettings
 from semistream.lookup.bind import LookupPlan, bind
-from semistream.lookup.spec import How, LookupSpec
+from semistream.lookup.spec import How, JoinSpec, LookupSpec
 from semistream.stores import MasterStore
 from semistream_lab.workloads.zipf import ZipfWorkload
 from tests.advice import advised_bytes
@@ -126,6 +127,32 @@ def test_wide_rows_at_the_end_of_a_narrow_batch(zipf: tuple[ZipfWorkload, Master
     settings = SweepSettings(cache_share=0.0)
     join = SweepJoin(store, plan_of(store, batch.schema, columns=["price"]), Budget(40_000), settings)
     assert sum(made.num_rows for made in join.join([batch])) == 920
+    join.check()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_cache_gives_way_to_a_row_wider_than_the_window(
+    zipf: tuple[ZipfWorkload, MasterStore], threads: int
+) -> None:
+    """And takes the bytes back later; nothing passes the budget meanwhile."""
+    load, store = zipf
+    schema, memory = pa.schema([("key", pa.int64()), ("text", pa.string())]), store.bytes // 2
+    seconds = itertools.count(0.0, 10.0)  # every batch finds the deadline passed, so the cache gets the window's room
+    plan = bind(JoinSpec(on="key", columns=["price"], threads=threads), schema, store)
+    join = SweepJoin(store, plan, Budget(memory), clock=lambda: next(seconds))
+    limits: list[int] = []
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for turn in range(400):
+            keys = load.stream(500 * turn, 500).column("key").to_numpy()
+            texts = [""] * 500 + ["x" * (memory // 4 if turn == 300 else 0)]
+            yield pa.record_batch({"key": np.append(keys, load.rows + turn), "text": texts}, schema=schema)
+            limits.append(join.balance.limit)
+
+    assert sum(made.num_rows for made in join.join(stream())) == 400 * 501
+    assert limits[300] < 0.8 * limits[299]
+    assert limits[-1] > 1.1 * limits[300]
+    assert join.stats.peak_bytes <= memory
     join.check()
 
 

@@ -370,11 +370,12 @@ def test_the_memory_that_is_advised_for_a_long_row_has_room_for_it(
 ) -> None:
     """What is advised is the `memory` of all tasks, not the part of one."""
     given, left = 1_000_000, pa.table({"id": [1, 2], "n": ["x" * 900_000, ""]})
-    with run_task(operator(store, application, memory=given, algorithm=algorithm), left.schema, how) as task:
-        with pytest.raises(MemoryBudgetError, match=f"memory={given:,} bytes") as refused:
-            list(task.join.join(left.to_batches()))
-    advised = advised_bytes(refused.value)
-    with run_task(operator(store, application, memory=advised, algorithm=algorithm), left.schema, how) as task:
+    op = operator(store, application, memory=given, algorithm=algorithm)
+    says = f"memory={given:,} bytes"
+    with pytest.raises(MemoryBudgetError, match=says) as refused, run_task(op, left.schema, how) as task:
+        list(task.join.join(left.to_batches()))
+    op = operator(store, application, memory=advised_bytes(refused.value), algorithm=algorithm)
+    with run_task(op, left.schema, how) as task:
         assert sum(batch.num_rows for batch in task.join.join(left.to_batches())) == 2
 
 

@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from semistream.budget import format_bytes
 from semistream.joins.sweep.join import SweepJoin
-from semistream.joins.sweep.split import Division
 from semistream.lookup.spec import asks
 from semistream.spark.frames import fitted, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.lookups import enrich_by_keys
 from semistream.spark.metrics import CARRIER, Metrics, write_report
-from semistream.spark.operator import CACHE_SHARE, Operator, lend, run_task
+from semistream.spark.operator import Operator, divide, run_task
 from semistream.spark.prepare import FrameFacts, Prepared, prepare
 from semistream.spark.shedding import publish_nothing, shed_in_front
 from semistream.spark.spec import EnrichSpec
@@ -140,10 +139,7 @@ def _parts(p: Prepared) -> dict[str, int]:
     if p.choice.join is not SweepJoin:
         return p.choice.prediction.parts
     tasks = p.operator.tasks
-    parts = Division.of(p.store.facts, p.plan, p.operator.memory_bytes, CACHE_SHARE, tasks)
-    answers = 0
-    if p.transport == "keys":
-        parts, answers = lend(parts)
+    parts, answers = divide(p.operator, p.store, p.plan, "left" if p.transport == "keys" else None)
     return {
         "index": parts.index,
         "read buffer": (parts.buffer + parts.plan) * tasks,

@@ -185,17 +185,12 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         cache: SharedCache | None = None
         own, given = operator.memory_bytes // operator.tasks, operator.memory_bytes + operator.shed_bytes
         if operator.algorithm == "sweep":
-            whole = _divide(operator, store, plan)
-            cache = _open_cache(operator, store, plan, here, whole.cache)
-            room = 0 if how is None else lend(whole)[1]
-            budget = Budget(own - room - whole.cache // operator.tasks, given=given)
-
-            def divide(times: float) -> Division:
-                division = _divide(operator, store, plan, times)
-                return division if how is None else lend(division)[0]
-
+            division, room = divide(operator, store, plan, how)
+            cache = _open_cache(operator, store, plan, here, division.cache)
+            budget = Budget(own - room - division.cache // operator.tasks, given=given)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
-            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, divide=divide)
+            parts = partial(divide, operator, store, plan, how)
+            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, divide=lambda times: parts(times)[0])
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
@@ -210,6 +205,17 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
         yield Task(operator, store, join, here, cache, room)
     if running_attempt():
         _keep_loaded()
+
+
+def divide(
+    operator: Operator, store: Store, plan: LookupPlan, how: How | None, times: float = 1.0
+) -> tuple[Division, int]:
+    """How so many times the memory is divided around the cache of a host, and what of it is lent to answers."""
+    memory_bytes = int(operator.memory_bytes * times)
+    division = Division.of(store.facts, plan, memory_bytes, CACHE_SHARE, operator.tasks)
+    step = max(1, memory_bytes // 32)  # so coarse that a version with a slightly larger index finds the same file
+    division = replace(division, cache=division.cache // step * step)
+    return (division, 0) if how is None else lend(division)
 
 
 def lend(division: Division) -> tuple[Division, int]:
@@ -236,15 +242,6 @@ def _keep_loaded() -> None:
         _modules = len(sys.modules)
         gc.collect()
         gc.freeze()
-
-
-def _divide(operator: Operator, store: Store, plan: LookupPlan, times: float = 1.0) -> Division:
-    """How so many times the memory is divided around the cache of all tasks of a host."""
-    memory_bytes = int(operator.memory_bytes * times)
-    division = Division.of(store.facts, plan, memory_bytes, CACHE_SHARE, operator.tasks)
-    # In coarse steps, so that a version with a slightly larger index finds the same file.
-    step = max(1, memory_bytes // 32)
-    return replace(division, cache=division.cache // step * step)
 
 
 def _open_cache(operator: Operator, store: MasterStore, plan: LookupPlan, here: Area, size: int) -> SharedCache | None:

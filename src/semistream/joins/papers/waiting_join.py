@@ -180,7 +180,7 @@ class WaitingJoin(Join):
         if count == 0 and self.table.tuples == 0:
             text = self.table.text_of(stream.slice(0, 1))
             if text > max(limit, _LEAST_TEXT):
-                raise self.budget.too_small_for_row(text, lambda times: self._text_limit(times) >= text)
+                raise self.budget.too_small_for_row(text, self._text_limit)
             return 1
         return count
 

@@ -99,8 +99,6 @@ class SweepJoin(Join):
         budget.require("buffer", parts.buffer * parts.lanes)
         budget.require("plan", parts.plan * parts.lanes)
         budget.require("output", parts.output * parts.pieces)
-        budget.require("one waiting row", row_charge(plan.stream))
-        budget.release("one waiting row")
         layout = projected(facts, plan)
         cell, simple = key_cell(facts, layout)
         self.cache = cache
@@ -198,7 +196,7 @@ class SweepJoin(Join):
                 for other in self._ahead.seen():  # nobody may look at the cache
                     yield from other.leave(self.stats)
                 if not self.balance.give_way(size - room):
-                    raise self.budget.too_small_for_row(size, lambda times: self._row_room(times) >= size)
+                    raise self.budget.too_small_for_row(size, self._row_room)
                 self._account()
             if len(missing):
                 yield from self._sweep(full=True)
@@ -206,9 +204,8 @@ class SweepJoin(Join):
     def _row_room(self, times: float) -> int:
         """Bytes that one row would have for certain, with so many times the memory."""
         parts = self._divide(times)
-        if self._shared or not self.settings.adapt:
-            return parts.window if self._shared else parts.window // 2  # the filter may have the other half
-        return (parts.cache + parts.window) // 3  # the filter and the cache's tables may have the others
+        # A filter may take half of the window; of what a cache leaves, its tables may keep as much.
+        return parts.window if self._shared else (parts.window + parts.cache * self.settings.adapt) // 3
 
     def _sweep(self, *, full: bool) -> Iterator[pa.RecordBatch]:
         """Steps 2 and 3: meet all waiting rows, offer what was read to the cache."""
