@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +24,7 @@ from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
 from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.steps.lookup import Lookup, lookup
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StagedFile
 
 COLUMNS = ["sale", "product"]
@@ -73,7 +76,9 @@ class Shelf:
 
     def release(self, segments: list[HeldFile], before: Read | int | None, now: float = 100.0) -> Released:
         held = Held(segments, [self.lookup], COLUMNS, Budget(MEMORY))
-        before = Read(self.store.manifest.store_id, before) if isinstance(before, int) else before
+        if isinstance(before, int):
+            there = before in Manifest.versions(self.store.path)
+            before = Read.of(Manifest.load(self.store.path, before)) if there else Read("", before)
         known = {} if before is None else {"products": before}
         return held.release({"products": self.store}, known, now, self.root)
 
@@ -118,6 +123,20 @@ class TestRelease:
         assert max(sizes) < budget.peak <= budget.total
         assert budget.used == 0
 
+    def test_changed_keys_are_searched_where_they_are(self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are granted once, so a lookup must not copy them."""
+        store = shelf.store.upsert(products(["b"]))
+        keys = np.union1d(store.changed_since(1), np.arange(1, 2_000_000, dtype=np.uint64))
+        monkeypatch.setattr(MasterStore, "changed_since", lambda *_: keys)
+        arrived = held._Arrived(shelf.lookup, store, Read.of(shelf.store), Budget("64MB"))
+        rows = pq.read_table(segment(shelf.root, "x", [(1, "b"), (2, "c")]).path)
+        tracemalloc.start()
+        try:
+            assert arrived.among(rows).tolist() == [True, False]
+            assert tracemalloc.get_traced_memory()[1] < keys.nbytes // 2
+        finally:
+            tracemalloc.stop()
+
     def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
         rows = segment(shelf.root, "x", [(1, "b")])
         Path(rows.path).unlink()
@@ -143,6 +162,23 @@ class TestRelease:
         shutil.rmtree(shelf.store.path)
         shelf.store = MasterStore.build(products(["b"]), shelf.store.path, key="id")
         assert before.number == shelf.store.version
+        assert Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY)).due(
+            {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
+        )
+        assert released(shelf.release(rows, before)) == {1: False}
+
+    @pytest.mark.parametrize("later", [0, 1])
+    def test_a_store_that_was_restored(self, shelf: Shelf, later: int) -> None:
+        """From a backup: the same store, and its number came to mean other rows."""
+        rows = [segment(shelf.root, "x", [(1, "b"), (2, "z")])]
+        backup = shutil.copytree(shelf.store.path, shelf.root / "backup")
+        before = Read.of(shelf.store.upsert(products(["c"])))
+        shutil.rmtree(shelf.store.path)
+        shutil.copytree(backup, shelf.store.path)
+        shelf.store = MasterStore.open(shelf.store.path).upsert(products(["b"]))
+        for _ in range(later):
+            shelf.store = shelf.store.upsert(products(["d"]))
+        assert (before.store, before.number) == (shelf.store.manifest.store_id, shelf.store.version - later)
         assert Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY)).due(
             {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
         )

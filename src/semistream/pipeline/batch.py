@@ -159,6 +159,7 @@ class Batches:
             decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
             stores={name: one.store for name, one in pinned.items()},
+            digests={name: one.digest for name, one in pinned.items() if one.digest is not None},
             driver_bytes=self._budget.peak,
         )
 
@@ -175,13 +176,15 @@ class Batches:
         """The masters at these versions. One that has not changed stays open: its index need not be read again."""
         for one in self.layout.lookups:
             wanted = pinned[one.name]
-            if Manifest.load(one.store, wanted.number).store_id != wanted.store:
+            there = Read.of(Manifest.load(one.store, wanted.number))
+            if there != (wanted if wanted.digest is not None else wanted._replace(digest=there.digest)):
                 raise StateError(
                     f"batch {batch.number} was begun with version {wanted.number} of {one.store}, which has been "
-                    "removed and built again since: the batch cannot give the same rows. Restore the store, or delete "
-                    f"{self.ledger.path(PINS, batch.number)} to begin the batch again with the new one"
+                    "removed and built again since, or restored from a backup and changed: the batch cannot give the "
+                    f"same rows. Restore the store, or delete {self.ledger.path(PINS, batch.number)} to begin the "
+                    "batch again with the new one"
                 )
-            if one.name not in self._stores or Read.of(self._stores[one.name]) != wanted:
+            if one.name not in self._stores or Read.of(self._stores[one.name]) != there:
                 self._stores.pop(one.name, None)  # first, so that both are never in memory
                 self._stores[one.name] = MasterStore.open(one.store, wanted.number)
         return Masters(

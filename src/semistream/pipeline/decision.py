@@ -23,15 +23,34 @@ WAITED = {"released": HELD, "retried": UNMATCHED, "reconciled": SHED}  # how row
 
 
 class Read(NamedTuple):
-    """Which version of which store a batch reads: by its number alone, a store that was built again looks the same."""
+    """Which version of which store a batch reads: by its number alone, a store that was built again or restored looks
+    the same.
+    """
 
     store: str  # the store's id; empty for one that was written before there were ids
     number: int
+    digest: int | None = None  # of the version's manifest; states of before it was kept have none
 
     @staticmethod
     def of(store: Manifest | MasterStore) -> "Read":
-        manifest = store if isinstance(store, Manifest) else store.manifest
-        return Read(manifest.store_id, manifest.version)
+        identity = (store if isinstance(store, Manifest) else store.manifest).identity
+        return Read(identity.store_id, identity.number, identity.digest)
+
+    def is_part_of(self, store: MasterStore) -> bool | None:
+        """Is it the store's version, or one before it, with the same content? None when that can no longer be known."""
+        now, back = store.manifest, store.version - self.number
+        if back < 0 or self.store != now.store_id:
+            return False
+        if back == 0:
+            found = now.identity.digest
+        elif ancestor := now.ancestors[8 * (back - 1) : 8 * back]:
+            found = int(ancestor, 16)
+        else:
+            try:
+                found = Manifest.read(store.path, self.number).identity.digest
+            except FileNotFoundError:  # vacuumed
+                return None
+        return None if self.digest is None else found == self.digest
 
 
 def find_newest(lookups: "Iterable[Lookup]", seen: "SeenKeys | None") -> dict[str, Read]:
@@ -77,6 +96,8 @@ class Decision:
     sequence: int = 0  # of all decisions, whatever their kind
     stores: dict[str, str] = field(default_factory=dict)  # the id of each master's store
     started_at: float | None = None
+    digests: dict[str, int] = field(default_factory=dict)  # of each master's version
+    dimension_digests: dict[str, int] = field(default_factory=dict)  # of each version that a table must mirror
     driver_bytes: int = 0  # that the driver took at most since the decision before: rows that wait, members, keys
 
     @property
@@ -87,7 +108,10 @@ class Decision:
     @property
     def read(self) -> dict[str, Read]:
         """What was read of each master."""
-        return {name: Read(self.stores.get(name, ""), number) for name, number in self.masters.items()}
+        return {
+            name: Read(self.stores.get(name, ""), number, self.digests.get(name))
+            for name, number in self.masters.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         """For the ledger; files are named, wherever the state is."""

@@ -25,6 +25,7 @@ from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.staging import ParquetDraft
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.stores import MasterStore
+from semistream.stores.paged.lookups import among
 from semistream.warehouse.contract import StagedFile
 
 _ROW = "_held_row"
@@ -140,8 +141,8 @@ class _Arrived:
 
     def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
         self._lookup, self._store, self._budget = lookup, store, budget
-        self._changed = None  # of a store that was removed and built again, every key may have changed
-        if before is not None and before.store == store.manifest.store_id:
+        self._changed = None  # of a store that was built again or restored, every key may have changed
+        if before is not None and before.is_part_of(store):
             self._changed = store.changed_since(before.number)
         if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
             self._changed = None  # too many to keep: every row is looked up
@@ -154,7 +155,7 @@ class _Arrived:
         on = {held_key(part): column for part, column in enumerate(lookup.keys.values())}
         ordered = store.codec.stream_columns(on)
         codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
-        candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
+        candidates = valid if self._changed is None else valid & among(codes, self._changed)
         if not candidates.any():
             return found
         wanted = [*on, HELD_TIME] if lookup.as_of is not None else [*on]
