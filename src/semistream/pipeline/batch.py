@@ -81,7 +81,7 @@ class Batches:
             self._check_possible(decision)
             self.ledger.decide(batch.kind, batch.number, decision)
             self._budget = self._new_budget()
-            if not self.carry_out(decision):
+            if not self.carry_out(decision, fresh=True):
                 self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
                 raise StaleWriterError(
                     f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this "
@@ -263,13 +263,16 @@ class Batches:
 
     # -- carry out ---------------------------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision) -> bool:
-        """Make a decision visible everywhere; False when the tables had it. Carrying it out again changes nothing."""
+    def carry_out(self, decision: Decision, *, fresh: bool = False) -> bool:
+        """Make a decision visible everywhere. Carrying it out again changes nothing; False when the tables had a
+        ``fresh`` one: it is another's, and nothing but the tables of dimensions was touched.
+        """
         for table, store in self.layout.dimensions.items():
             if (version := decision.dimensions.get(table)) is not None:
                 mirror(self.warehouse, table, store, version)
         reach("after_dimensions")
-        new = self.warehouse.commit(decision.writes)
+        if not self.warehouse.commit(decision.writes) and fresh:
+            return False
         reach("after_commit")
         if self.seen is not None and decision.seen:
             token = (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch)  # each query counts anew
@@ -277,7 +280,7 @@ class Batches:
             self._budget.resize("lists of keys seen", self.seen.listed_bytes)
         reach("after_keys")
         self._sweep(decision)
-        return new
+        return True
 
     def _sweep(self, done: Decision) -> None:
         """Remove files of held rows and keys that no decision needs any more."""
