@@ -126,7 +126,9 @@ class TestRelease:
     def test_changed_keys_are_searched_where_they_are(self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
         """They are granted once, so a lookup must not copy them."""
         store = shelf.store.upsert(products(["b"]))
-        keys = np.union1d(store.changed_since(1), np.arange(1, 2_000_000, dtype=np.uint64))
+        changed = store.changed_since(1)
+        assert changed is not None
+        keys = np.union1d(changed, np.arange(1, 2_000_000, dtype=np.uint64))
         monkeypatch.setattr(MasterStore, "changed_since", lambda *_: keys)
         arrived = held._Arrived(shelf.lookup, store, Read.of(shelf.store), Budget("64MB"))
         rows = pq.read_table(segment(shelf.root, "x", [(1, "b"), (2, "c")]).path)

@@ -136,7 +136,6 @@ class TestDecisions:
         with pytest.raises(StateError, match=r"000000001.json is the decision on batch 0"):
             ledger.newest()
 
-
     def test_of_before_digests_were_kept(self, ledger: Ledger) -> None:
         ledger.decide("batches", 0, decision(0, stores={"products": "a"}))
         path = ledger.path("batches", 0)

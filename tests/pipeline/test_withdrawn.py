@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from semistream.changes.duplicates import SeenKeys
-from semistream.pipeline.batch import BatchId, Batches
+from semistream.pipeline.batch import Batches, BatchId
 from semistream.pipeline.decision import Decision, HeldFile
 from semistream.pipeline.ledger import BATCHES, Ledger
 from semistream.warehouse import DeltaWarehouse, StaleWriterError
@@ -73,7 +73,7 @@ def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batches:
 def test_what_the_decision_before_holds_stays(batches: Batches) -> None:
     frame: Any = None
     batches.run(frame, batch(0))
-    with pytest.raises(StaleWriterError, match="batch 1 of 'sales' was in .* already"):
+    with pytest.raises(StaleWriterError, match=r"batch 1 of 'sales' was in .* already"):
         batches.run(frame, batch(1))
     [last] = batches.ledger.latest()
     assert (last.writes.batch, [Path(one.path).name for one in last.held]) == (0, ["held-0.parquet"])

@@ -75,20 +75,19 @@ class Batches:
     def run(self, frame: "DataFrame", batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, finish it, or find it done. Of its rows a ``share`` goes on; ``again`` is a key of `WAITED`."""
         decision = self.ledger.decided(batch.kind, batch.number)
+        fresh = decision is None
         if decision is None:
             self.ledger.check_not_moved(batch.kind, batch.number)
             decision = self._decide(frame, batch, self.clock(), again, share)
-            self._check_possible(decision)
+            self.warehouse.ready(decision.writes)
             self.ledger.decide(batch.kind, batch.number, decision)
             self._budget = self._new_budget()
-            if not self.carry_out(decision, fresh=True):
-                self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
-                raise StaleWriterError(
-                    f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this "
-                    "driver had decided it: another copy of the state works on the same tables. Stop one of the two"
-                )
-        else:
-            self.carry_out(decision)
+        if not self.carry_out(decision, fresh=fresh):
+            self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
+            raise StaleWriterError(
+                f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this driver "
+                "had decided it: another copy of the state works on the same tables. Stop one of the two"
+            )
         shutil.rmtree(self._staging(batch), ignore_errors=True)
         return decision
 
@@ -129,11 +128,12 @@ class Batches:
         except (UnmatchedRowError, MatchRateError):
             self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
-        dimensions: dict[str, int] = {}
+        self.check_dimensions()
         if unresolved := staged.files.get(names.UNRESOLVED):
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{names.FACT}"
-            facts, dimensions = resolve(layout, self.schemas, unresolved, place, prefix, self._budget)
+            facts = resolve(layout, self.schemas, unresolved, place, prefix, self._budget)
             staged.files.setdefault(names.FACT, []).extend(facts)
+        dimensions = {table: Read.of(Manifest.load(store)) for table, store in layout.dimensions.items()}
         segments = list(released.left)
         for route, files in staged.files.items():
             kind, _, master = route.partition(":")
@@ -153,7 +153,8 @@ class Batches:
             totals=_totals(before, counts),
             held=tuple(segments),
             seen=seen,
-            dimensions={table: Manifest.load(store).version for table, store in layout.dimensions.items()} | dimensions,
+            dimensions={table: one.number for table, one in dimensions.items()},
+            dimension_digests={table: one.digest for table, one in dimensions.items() if one.digest is not None},
             seconds=time.monotonic() - began,  # the clock may be set back meanwhile
             started_at=started,
             decided_at=self.clock(),
@@ -163,14 +164,13 @@ class Batches:
             driver_bytes=self._budget.peak,
         )
 
-    def _check_possible(self, decision: Decision) -> None:
-        """Refuse a decision that could not be carried out, while nothing depends on it."""
+    def check_dimensions(self) -> None:
+        """Refuse dimensions whose tables cannot follow them, before members are made and a decision depends on it."""
         for table, store in self.layout.dimensions.items():
             newest = Read.of(Manifest.load(store))
             if self._mirrored.get(table) != newest:
                 check_mirror(self.warehouse, table, store)
                 self._mirrored[table] = newest
-        self.warehouse.ready(decision.writes)
 
     def _open(self, pinned: dict[str, Read], batch: BatchId) -> Masters:
         """The masters at these versions. One that has not changed stays open: its index need not be read again."""
@@ -269,7 +269,7 @@ class Batches:
         """
         for table, store in self.layout.dimensions.items():
             if (version := decision.dimensions.get(table)) is not None:
-                mirror(self.warehouse, table, store, version)
+                mirror(self.warehouse, table, store, version, decision.dimension_digests.get(table))
         reach("after_dimensions")
         if not self.warehouse.commit(decision.writes) and fresh:
             return False
@@ -287,8 +287,7 @@ class Batches:
         latest = self.ledger.latest()
         if done.sequence < latest[-1].sequence:  # should the newest be withdrawn, what was held before is held again
             return
-        live = {Path(segment.path).name for one in latest for segment in one.held}
-        live |= {Path(path).name for one in latest for path in one.seen}
+        live = {Path(path).name for one in latest for path in (*one.seen, *(part.path for part in one.held))}
         for path in (self.ledger.root / "held").iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)

@@ -36,20 +36,18 @@ class Read(NamedTuple):
         identity = (store if isinstance(store, Manifest) else store.manifest).identity
         return Read(identity.store_id, identity.number, identity.digest)
 
-    def is_part_of(self, store: MasterStore) -> bool | None:
-        """Is it the store's version, or one before it, with the same content? None when that can no longer be known."""
-        now, back = store.manifest, store.version - self.number
+    def is_part_of(self, now: Manifest, path: Path) -> bool | None:
+        """Is it this version of the store at ``path``, or one before it, with the same content? None when that can no
+        longer be known.
+        """
+        back = now.version - self.number
         if back < 0 or self.store != now.store_id:
             return False
-        if back == 0:
-            found = now.identity.digest
-        elif ancestor := now.ancestors[8 * (back - 1) : 8 * back]:
-            found = int(ancestor, 16)
-        else:
-            try:
-                found = Manifest.read(store.path, self.number).identity.digest
-            except FileNotFoundError:  # vacuumed
-                return None
+        digest = f"{now.identity.digest:08x}{now.ancestors}"[8 * back : 8 * back + 8]
+        try:
+            found = int(digest, 16) if digest else Manifest.read(path, self.number).identity.digest
+        except FileNotFoundError:  # vacuumed
+            return None
         return None if self.digest is None else found == self.digest
 
 

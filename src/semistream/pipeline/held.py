@@ -142,7 +142,7 @@ class _Arrived:
     def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
         self._lookup, self._store, self._budget = lookup, store, budget
         self._changed = None  # of a store that was built again or restored, every key may have changed
-        if before is not None and before.is_part_of(store):
+        if before is not None and before.is_part_of(store.manifest, store.path):
             self._changed = store.changed_since(before.number)
         if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
             self._changed = None  # too many to keep: every row is looked up
