@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.budget import Budget
-from semistream.errors import StateError
+from semistream.errors import MemoryBudgetError, StateError
+from semistream.lookup.run import make_join
 from semistream.pipeline import held
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
@@ -138,6 +139,22 @@ class TestRelease:
             assert tracemalloc.get_traced_memory()[1] < keys.nbytes // 2
         finally:
             tracemalloc.stop()
+
+    def test_a_master_too_large_for_the_driver(self, shelf: Shelf) -> None:
+        """Rows whose key has changed go through the steps, where lookups have memory: those that miss are held again,
+        since when they were.
+        """
+        names = [f"{n:0100}" for n in range(20_000)]
+        before = shelf.store.upsert(products(names))
+        store = before.upsert(products(["b"])).delete(["a"])
+        rows = segment(shelf.root, "x", [(1, "a"), (2, "b"), (3, "c"), (4, None)])
+        with pytest.raises(MemoryBudgetError):  # for its index and a page
+            make_join(products([]).schema, store, on={"id": "id"}, how="semi", memory=30_000)
+        held = Held([rows], [shelf.lookup], COLUMNS, Budget(30_000))
+        found = held.release({"products": store}, {"products": Read.of(before)}, 200.0, shelf.root)
+        assert released(found) == {1: False, 2: False}
+        assert pq.read_table(found.files[0]).column(SINCE).to_pylist() == [100.0, 100.0]
+        assert waiting(found.left) == {3, 4}
 
     def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
         rows = segment(shelf.root, "x", [(1, "b")])

@@ -23,9 +23,7 @@ WAITED = {"released": HELD, "retried": UNMATCHED, "reconciled": SHED}  # how row
 
 
 class Read(NamedTuple):
-    """Which version of which store a batch reads: by its number alone, a store that was built again or restored looks
-    the same.
-    """
+    """Which version of which store a batch reads: by its number alone, one built again or restored looks the same."""
 
     store: str  # the store's id; empty for one that was written before there were ids
     number: int
@@ -37,9 +35,7 @@ class Read(NamedTuple):
         return Read(identity.store_id, identity.number, identity.digest)
 
     def is_part_of(self, now: Manifest, path: Path) -> bool | None:
-        """Is it this version of the store at ``path``, or one before it, with the same content? None when that can no
-        longer be known.
-        """
+        """Is it version ``now`` of the store at ``path``, or one before it? None when that can no longer be known."""
         back = now.version - self.number
         if back < 0 or self.store != now.store_id:
             return False
@@ -106,10 +102,7 @@ class Decision:
     @property
     def read(self) -> dict[str, Read]:
         """What was read of each master."""
-        return {
-            name: Read(self.stores.get(name, ""), number, self.digests.get(name))
-            for name, number in self.masters.items()
-        }
+        return {name: Read(self.stores.get(name, ""), at, self.digests.get(name)) for name, at in self.masters.items()}
 
     def to_json(self) -> dict[str, Any]:
         """For the ledger; files are named, wherever the state is."""

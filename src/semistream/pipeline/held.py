@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from semistream.budget import Budget, parse_bytes
-from semistream.errors import StateError
+from semistream.errors import MemoryBudgetError, StateError
 from semistream.lookup.run import make_join
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
@@ -161,20 +161,23 @@ class _Arrived:
         wanted = [*on, HELD_TIME] if lookup.as_of is not None else [*on]
         asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         asked = asked.filter(pa.array(candidates)).combine_chunks()
-        join = make_join(
-            asked.schema,
-            store,
-            on=on,
-            how="semi",
-            memory=self._budget.free,
-            as_of=None if lookup.as_of is None else HELD_TIME,
-            valid_from=lookup.valid_from,
-            valid_to=lookup.valid_to,
-        )
-        for batch in join.join(asked.to_batches()):
-            found[batch.column(_ROW).to_numpy()] = True
-        self._budget.require("a lookup of held rows", join.stats.peak_bytes)
-        self._budget.release("a lookup of held rows")
+        try:
+            join = make_join(
+                asked.schema,
+                store,
+                on=on,
+                how="semi",
+                memory=self._budget.free,
+                as_of=None if lookup.as_of is None else HELD_TIME,
+                valid_from=lookup.valid_from,
+                valid_to=lookup.valid_to,
+            )
+            for batch in join.join(asked.to_batches()):
+                found[batch.column(_ROW).to_numpy()] = True
+            self._budget.require("a lookup of held rows", join.stats.peak_bytes)
+            self._budget.release("a lookup of held rows")
+        except MemoryBudgetError:  # the tasks have more: they look these up, and hold again what misses
+            return candidates
         return found
 
 
