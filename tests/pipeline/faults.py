@@ -106,8 +106,8 @@ def held_after_the_commit(patch: Patch) -> None:
     def without(self: Ledger, kind: str, number: int, decision: Decision) -> None:
         decide(self, kind, number, replace(decision, held=()))
 
-    def later(self: Batches, decision: Decision) -> bool:
-        new = carry_out(self, decision)
+    def later(self: Batches, decision: Decision, **more: bool) -> bool:
+        new = carry_out(self, decision, **more)
         kind = "side" if ".side" in decision.writes.app else "batches"
         self.ledger.path(kind, decision.writes.batch).unlink()
         decide(self.ledger, kind, decision.writes.batch, decision)

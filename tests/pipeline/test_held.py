@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,12 +18,14 @@ from hypothesis import strategies as st
 
 from semistream import MasterStore
 from semistream.budget import Budget
-from semistream.errors import StateError
+from semistream.errors import MemoryBudgetError, StateError
+from semistream.lookup.run import make_join
 from semistream.pipeline import held
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.held import Held, Released, new_held_file
 from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.steps.lookup import Lookup, lookup
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse import StagedFile
 
 COLUMNS = ["sale", "product"]
@@ -73,7 +77,9 @@ class Shelf:
 
     def release(self, segments: list[HeldFile], before: Read | int | None, now: float = 100.0) -> Released:
         held = Held(segments, [self.lookup], COLUMNS, Budget(MEMORY))
-        before = Read(self.store.manifest.store_id, before) if isinstance(before, int) else before
+        if isinstance(before, int):
+            there = before in Manifest.versions(self.store.path)
+            before = Read.of(Manifest.load(self.store.path, before)) if there else Read("", before)
         known = {} if before is None else {"products": before}
         return held.release({"products": self.store}, known, now, self.root)
 
@@ -118,6 +124,38 @@ class TestRelease:
         assert max(sizes) < budget.peak <= budget.total
         assert budget.used == 0
 
+    def test_changed_keys_are_searched_where_they_are(self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are granted once, so a lookup must not copy them."""
+        store = shelf.store.upsert(products(["b"]))
+        changed = store.changed_since(1)
+        assert changed is not None
+        keys = np.union1d(changed, np.arange(1, 2_000_000, dtype=np.uint64))
+        monkeypatch.setattr(MasterStore, "changed_since", lambda *_: keys)
+        arrived = held._Arrived(shelf.lookup, store, Read.of(shelf.store), Budget("64MB"))
+        rows = pq.read_table(segment(shelf.root, "x", [(1, "b"), (2, "c")]).path)
+        tracemalloc.start()
+        try:
+            assert arrived.among(rows).tolist() == [True, False]
+            assert tracemalloc.get_traced_memory()[1] < keys.nbytes // 2
+        finally:
+            tracemalloc.stop()
+
+    def test_a_master_too_large_for_the_driver(self, shelf: Shelf) -> None:
+        """Rows whose key has changed go through the steps, where lookups have memory: those that miss are held again,
+        since when they were.
+        """
+        names = [f"{n:0100}" for n in range(20_000)]
+        before = shelf.store.upsert(products(names))
+        store = before.upsert(products(["b"])).delete(["a"])
+        rows = segment(shelf.root, "x", [(1, "a"), (2, "b"), (3, "c"), (4, None)])
+        with pytest.raises(MemoryBudgetError):  # for its index and a page
+            make_join(products([]).schema, store, on={"id": "id"}, how="semi", memory=30_000)
+        held = Held([rows], [shelf.lookup], COLUMNS, Budget(30_000))
+        found = held.release({"products": store}, {"products": Read.of(before)}, 200.0, shelf.root)
+        assert released(found) == {1: False, 2: False}
+        assert pq.read_table(found.files[0]).column(SINCE).to_pylist() == [100.0, 100.0]
+        assert waiting(found.left) == {3, 4}
+
     def test_nothing_is_read_while_the_master_stays(self, shelf: Shelf) -> None:
         rows = segment(shelf.root, "x", [(1, "b")])
         Path(rows.path).unlink()
@@ -143,6 +181,23 @@ class TestRelease:
         shutil.rmtree(shelf.store.path)
         shelf.store = MasterStore.build(products(["b"]), shelf.store.path, key="id")
         assert before.number == shelf.store.version
+        assert Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY)).due(
+            {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
+        )
+        assert released(shelf.release(rows, before)) == {1: False}
+
+    @pytest.mark.parametrize("later", [0, 1])
+    def test_a_store_that_was_restored(self, shelf: Shelf, later: int) -> None:
+        """From a backup: the same store, and its number came to mean other rows."""
+        rows = [segment(shelf.root, "x", [(1, "b"), (2, "z")])]
+        backup = shutil.copytree(shelf.store.path, shelf.root / "backup")
+        before = Read.of(shelf.store.upsert(products(["c"])))
+        shutil.rmtree(shelf.store.path)
+        shutil.copytree(backup, shelf.store.path)
+        shelf.store = MasterStore.open(shelf.store.path).upsert(products(["b"]))
+        for _ in range(later):
+            shelf.store = shelf.store.upsert(products(["d"]))
+        assert (before.store, before.number) == (shelf.store.manifest.store_id, shelf.store.version - later)
         assert Held(rows, [shelf.lookup], COLUMNS, Budget(MEMORY)).due(
             {"products": Read.of(shelf.store)}, {"products": before}, now=100.0
         )

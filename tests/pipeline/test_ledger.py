@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from semistream.durable import rewrite
 from semistream.errors import SemistreamError, StateError
 from semistream.pipeline import ledger as module
 from semistream.pipeline.decision import COUNTS, Decision, HeldFile, Read
@@ -51,7 +53,15 @@ def placed(there: Ledger, one: Decision) -> Decision:
 
 
 def reads(**numbers: int) -> dict[str, Read]:
-    return {name: Read(f"store of {name}", number) for name, number in numbers.items()}
+    return {name: Read(f"store of {name}", number, 1000 + number) for name, number in numbers.items()}
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """A file of the state as another version of semistream wrote it."""
+    body = json.loads(path.read_text())
+    del body["crc32"]
+    change(body)
+    rewrite(path, body)
 
 
 @pytest.fixture
@@ -126,8 +136,21 @@ class TestDecisions:
         with pytest.raises(StateError, match=r"000000001.json is the decision on batch 0"):
             ledger.newest()
 
+    def test_of_before_digests_were_kept(self, ledger: Ledger) -> None:
+        ledger.decide("batches", 0, decision(0, stores={"products": "a"}))
+        path = ledger.path("batches", 0)
+        rewritten(path, lambda body: [body["decision"].pop(name) for name in ("digests", "dimension_digests")])
+        [found] = ledger.latest()
+        assert found.read == {"products": Read("a", 4)}
+
 
 class TestPins:
+    def test_of_before_digests_were_kept(self, ledger: Ledger) -> None:
+        ledger.pin("batches", 3, reads(products=4))
+        path = ledger.path("pins", 3)
+        rewritten(path, lambda body: body.pop("digests"))
+        assert ledger.pin("batches", 3, reads(products=9)) == {"products": Read("store of products", 4)}
+
     def test_the_first_counts(self, ledger: Ledger) -> None:
         assert ledger.pin("batches", 3, reads(products=4, shops=1)) == reads(products=4, shops=1)
         again = Ledger(ledger.root, "sales")

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semistream.errors import ArgumentError, SchemaError, SemistreamError
+from semistream.stores.paged.manifest import StoreVersion
 from semistream.warehouse import (
     BatchWrites,
     ForeignCheckpointError,
@@ -192,8 +193,14 @@ class TestAskedBefore:
         assert warehouse.mirrored_store("product") is None
         warehouse.mirror("product", ["code"], rows, 1)
         assert place.open().mirrored_store("product") is None  # of before there were ids
-        warehouse.mirror("product", ["code"], rows, 2, store="0123456789abcdef" * 2)
+        store = StoreVersion("0123456789abcdef" * 2, 2, 0xFEDCBA98)
+        assert (warehouse.mirrored_store("product"), warehouse.mirrored_digest("product", 1)) == (None, None)
+        warehouse.mirror("product", ["code"], rows, 2, store=store)
         assert place.open().mirrored_store("product") == 0x0123456789ABCDE
+        assert place.open().mirrored_digest("product", 2) == 0xFEDCBA98
+        # By a semistream that does not know of digests: the one that is there is of another version.
+        warehouse.mirror("product", ["code"], rows, 3)
+        assert place.open().mirrored_digest("product", 3) is None
 
 
 class TestRefused:

@@ -75,20 +75,19 @@ class Batches:
     def run(self, frame: "DataFrame", batch: BatchId, *, again: str = "", share: float = 1.0) -> Decision:
         """Do a batch, finish it, or find it done. Of its rows a ``share`` goes on; ``again`` is a key of `WAITED`."""
         decision = self.ledger.decided(batch.kind, batch.number)
+        fresh = decision is None
         if decision is None:
             self.ledger.check_not_moved(batch.kind, batch.number)
             decision = self._decide(frame, batch, self.clock(), again, share)
-            self._check_possible(decision)
+            self.warehouse.ready(decision.writes)
             self.ledger.decide(batch.kind, batch.number, decision)
             self._budget = self._new_budget()
-            if not self.carry_out(decision):
-                self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
-                raise StaleWriterError(
-                    f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this "
-                    "driver had decided it: another copy of the state works on the same tables. Stop one of the two"
-                )
-        else:
-            self.carry_out(decision)
+        if not self.carry_out(decision, fresh=fresh):
+            self.ledger.withdraw(batch.kind, batch.number)  # nothing of it was written
+            raise StaleWriterError(
+                f"batch {batch.number} of {batch.app!r} was in {self.warehouse.describe()} already when this driver "
+                "had decided it: another copy of the state works on the same tables. Stop one of the two"
+            )
         shutil.rmtree(self._staging(batch), ignore_errors=True)
         return decision
 
@@ -129,11 +128,12 @@ class Batches:
         except (UnmatchedRowError, MatchRateError):
             self.ledger.unpin(batch.kind, batch.number)  # it is the master that has to be mended
             raise
-        dimensions: dict[str, int] = {}
+        self.check_dimensions()
         if unresolved := staged.files.get(names.UNRESOLVED):
             place, prefix = self.warehouse.place(layout.table), f"{batch.prefix}-{names.FACT}"
-            facts, dimensions = resolve(layout, self.schemas, unresolved, place, prefix, self._budget)
+            facts = resolve(layout, self.schemas, unresolved, place, prefix, self._budget)
             staged.files.setdefault(names.FACT, []).extend(facts)
+        dimensions = {table: Read.of(Manifest.load(store)) for table, store in layout.dimensions.items()}
         segments = list(released.left)
         for route, files in staged.files.items():
             kind, _, master = route.partition(":")
@@ -153,35 +153,38 @@ class Batches:
             totals=_totals(before, counts),
             held=tuple(segments),
             seen=seen,
-            dimensions={table: Manifest.load(store).version for table, store in layout.dimensions.items()} | dimensions,
+            dimensions={table: one.number for table, one in dimensions.items()},
+            dimension_digests={table: one.digest for table, one in dimensions.items() if one.digest is not None},
             seconds=time.monotonic() - began,  # the clock may be set back meanwhile
             started_at=started,
             decided_at=self.clock(),
             sequence=before.sequence + 1 if before else 0,
             stores={name: one.store for name, one in pinned.items()},
+            digests={name: one.digest for name, one in pinned.items() if one.digest is not None},
             driver_bytes=self._budget.peak,
         )
 
-    def _check_possible(self, decision: Decision) -> None:
-        """Refuse a decision that could not be carried out, while nothing depends on it."""
+    def check_dimensions(self) -> None:
+        """Refuse dimensions whose tables cannot follow them, before members are made and a decision depends on it."""
         for table, store in self.layout.dimensions.items():
             newest = Read.of(Manifest.load(store))
             if self._mirrored.get(table) != newest:
                 check_mirror(self.warehouse, table, store)
                 self._mirrored[table] = newest
-        self.warehouse.ready(decision.writes)
 
     def _open(self, pinned: dict[str, Read], batch: BatchId) -> Masters:
         """The masters at these versions. One that has not changed stays open: its index need not be read again."""
         for one in self.layout.lookups:
             wanted = pinned[one.name]
-            if Manifest.load(one.store, wanted.number).store_id != wanted.store:
+            there = Read.of(Manifest.load(one.store, wanted.number))
+            if there != (wanted if wanted.digest is not None else wanted._replace(digest=there.digest)):
                 raise StateError(
                     f"batch {batch.number} was begun with version {wanted.number} of {one.store}, which has been "
-                    "removed and built again since: the batch cannot give the same rows. Restore the store, or delete "
-                    f"{self.ledger.path(PINS, batch.number)} to begin the batch again with the new one"
+                    "removed and built again since, or restored from a backup and changed: the batch cannot give the "
+                    f"same rows. Restore the store, or delete {self.ledger.path(PINS, batch.number)} to begin the "
+                    "batch again with the new one"
                 )
-            if one.name not in self._stores or Read.of(self._stores[one.name]) != wanted:
+            if one.name not in self._stores or Read.of(self._stores[one.name]) != there:
                 self._stores.pop(one.name, None)  # first, so that both are never in memory
                 self._stores[one.name] = MasterStore.open(one.store, wanted.number)
         return Masters(
@@ -260,13 +263,16 @@ class Batches:
 
     # -- carry out ---------------------------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision) -> bool:
-        """Make a decision visible everywhere; False when the tables had it. Carrying it out again changes nothing."""
+    def carry_out(self, decision: Decision, *, fresh: bool = False) -> bool:
+        """Make a decision visible everywhere. Carrying it out again changes nothing; False when the tables had a
+        ``fresh`` one: it is another's, and nothing but the tables of dimensions was touched.
+        """
         for table, store in self.layout.dimensions.items():
             if (version := decision.dimensions.get(table)) is not None:
-                mirror(self.warehouse, table, store, version)
+                mirror(self.warehouse, table, store, version, decision.dimension_digests.get(table))
         reach("after_dimensions")
-        new = self.warehouse.commit(decision.writes)
+        if not self.warehouse.commit(decision.writes) and fresh:
+            return False
         reach("after_commit")
         if self.seen is not None and decision.seen:
             token = (f"{decision.writes.app}@{decision.writes.query}", decision.writes.batch)  # each query counts anew
@@ -274,15 +280,14 @@ class Batches:
             self._budget.resize("lists of keys seen", self.seen.listed_bytes)
         reach("after_keys")
         self._sweep(decision)
-        return new
+        return True
 
     def _sweep(self, done: Decision) -> None:
         """Remove files of held rows and keys that no decision needs any more."""
         latest = self.ledger.latest()
         if done.sequence < latest[-1].sequence:  # should the newest be withdrawn, what was held before is held again
             return
-        live = {Path(segment.path).name for one in latest for segment in one.held}
-        live |= {Path(path).name for one in latest for path in one.seen}
+        live = {Path(path).name for one in latest for path in (*one.seen, *(part.path for part in one.held))}
         for path in (self.ledger.root / "held").iterdir():
             if path.name not in live:
                 path.unlink(missing_ok=True)

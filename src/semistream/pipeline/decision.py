@@ -23,15 +23,28 @@ WAITED = {"released": HELD, "retried": UNMATCHED, "reconciled": SHED}  # how row
 
 
 class Read(NamedTuple):
-    """Which version of which store a batch reads: by its number alone, a store that was built again looks the same."""
+    """Which version of which store a batch reads: by its number alone, one built again or restored looks the same."""
 
     store: str  # the store's id; empty for one that was written before there were ids
     number: int
+    digest: int | None = None  # of the version's manifest; states of before it was kept have none
 
     @staticmethod
     def of(store: Manifest | MasterStore) -> "Read":
-        manifest = store if isinstance(store, Manifest) else store.manifest
-        return Read(manifest.store_id, manifest.version)
+        identity = (store if isinstance(store, Manifest) else store.manifest).identity
+        return Read(identity.store_id, identity.number, identity.digest)
+
+    def is_part_of(self, now: Manifest, path: Path) -> bool | None:
+        """Is it version ``now`` of the store at ``path``, or one before it? None when that can no longer be known."""
+        back = now.version - self.number
+        if back < 0 or self.store != now.store_id:
+            return False
+        digest = f"{now.identity.digest:08x}{now.ancestors}"[8 * back : 8 * back + 8]
+        try:
+            found = int(digest, 16) if digest else Manifest.read(path, self.number).identity.digest
+        except FileNotFoundError:  # vacuumed
+            return None
+        return None if self.digest is None else found == self.digest
 
 
 def find_newest(lookups: "Iterable[Lookup]", seen: "SeenKeys | None") -> dict[str, Read]:
@@ -77,6 +90,8 @@ class Decision:
     sequence: int = 0  # of all decisions, whatever their kind
     stores: dict[str, str] = field(default_factory=dict)  # the id of each master's store
     started_at: float | None = None
+    digests: dict[str, int] = field(default_factory=dict)  # of each master's version
+    dimension_digests: dict[str, int] = field(default_factory=dict)  # of each version that a table must mirror
     driver_bytes: int = 0  # that the driver took at most since the decision before: rows that wait, members, keys
 
     @property
@@ -87,7 +102,7 @@ class Decision:
     @property
     def read(self) -> dict[str, Read]:
         """What was read of each master."""
-        return {name: Read(self.stores.get(name, ""), number) for name, number in self.masters.items()}
+        return {name: Read(self.stores.get(name, ""), at, self.digests.get(name)) for name, at in self.masters.items()}
 
     def to_json(self) -> dict[str, Any]:
         """For the ledger; files are named, wherever the state is."""

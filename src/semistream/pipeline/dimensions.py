@@ -9,10 +9,12 @@ import pyarrow.compute as pc
 from semistream.budget import Budget
 from semistream.dimensions.dimension import Dimension
 from semistream.dimensions.shape import OBSERVED
-from semistream.errors import StateError
+from semistream.errors import StaleWriterError, StateError
 from semistream.pipeline import routes as names
+from semistream.pipeline.decision import Read
 from semistream.pipeline.held import COPIES, read_granted
 from semistream.pipeline.layout import Layout, Schemas
+from semistream.stores.paged.manifest import Manifest
 from semistream.warehouse.contract import StagedFile, Warehouse, stage
 from semistream.warehouse.marks import store_number
 
@@ -21,13 +23,10 @@ _NEW = "_ss_new"
 
 def resolve(
     layout: Layout, schemas: Schemas, files: list[StagedFile], place: Path, prefix: str, budget: Budget
-) -> tuple[list[StagedFile], dict[str, int]]:
-    """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``.
-    Returns these, and the version that each dimension's table must have for them.
-    """
+) -> list[StagedFile]:
+    """Make the missing members, then finish the rows with their keys, as files in ``place`` named with ``prefix``."""
     paths = [file.path for file in files]
     made: list[_Members] = []
-    versions: dict[str, int] = {}
     for number, step in layout.numbered:
         if step.on_miss != "infer":
             continue
@@ -43,9 +42,6 @@ def resolve(
         )
         members.make(paths, budget)
         made.append(members)
-        versions |= {
-            table: dimension.store.version for table, store in layout.dimensions.items() if store == step.store
-        }
     facts = schemas.tables[names.FACT]
     finished = []
     for table in read_granted(paths, budget):
@@ -53,7 +49,7 @@ def resolve(
             table = members.fill(table)
         done = stage(place, table.select(facts.names), facts, prefix)
         finished.append(StagedFile(str(place / done.path), done.rows, done.bytes))
-    return finished, versions
+    return finished
 
 
 @dataclass(frozen=True)
@@ -101,24 +97,50 @@ class _Members:
 
 def check_mirror(warehouse: Warehouse, table: str, store: Path) -> None:
     """Refuse a dimension whose table cannot follow it; a table that is missing is made."""
-    dimension = Dimension.open(store)
+    dimension, _ = _followed(warehouse, table, store)
     warehouse.prepare(table, pa.schema([item for item in dimension.store.schema if item.name != OBSERVED]))
-    mirrored, there = warehouse.mirrored_store(table), dimension.store.manifest.store_id
-    if mirrored is not None and there and mirrored != store_number(there):
-        raise StateError(
-            f"table {table!r} of {warehouse.describe()} follows another dimension than the one that is now at "
-            f"{store}: it was removed and built again, and its surrogate keys are not those that were loaded. "
-            "Restore the dimension, or load into an empty warehouse with a new state"
-        )
 
 
-def mirror(warehouse: Warehouse, table: str, store: Path, version: int) -> None:
+def mirror(warehouse: Warehouse, table: str, store: Path, version: int, digest: int | None = None) -> None:
     """Bring the warehouse's table to a version of the dimension, or a later one; only changed members are written."""
-    done = warehouse.mirrored(table)
-    if done >= version:
-        return
-    dimension = Dimension.open(store)
-    rows, _ = dimension.rows(None if done < 0 else done)
-    warehouse.mirror(
-        table, [dimension.shape.surrogate], rows, dimension.store.version, store=dimension.store.manifest.store_id
-    )
+    while True:
+        who = f"table {table!r} of {warehouse.describe()} must mirror"
+        _check_holds(Manifest.load(store), version, digest, store, who)
+        if warehouse.mirrored(table) >= version:
+            return
+        dimension, done = _followed(warehouse, table, store)
+        rows, _ = dimension.rows(None if done < 0 else done)
+        newest = dimension.store.manifest.identity
+        try:
+            warehouse.mirror(table, [dimension.shape.surrogate], rows, newest.number, store=newest)
+        except StaleWriterError:  # pipelines may share a dimension and its table: what another has mirrored counts
+            if warehouse.mirrored(table) <= done:
+                raise
+
+
+def _followed(warehouse: Warehouse, table: str, store: Path) -> tuple[Dimension, int]:
+    """The dimension, and the version of it that the table mirrors; an error when it is not one of this dimension's."""
+    done, mirrored = warehouse.mirrored(table), warehouse.mirrored_store(table)
+    digest = warehouse.mirrored_digest(table, done)
+    dimension = Dimension.open(store)  # only now: another run may have made and mirrored a version in between
+    now, where = dimension.store.manifest, f"table {table!r} of {warehouse.describe()}"
+    if mirrored is not None and now.store_id and mirrored != store_number(now.store_id):
+        raise StateError(
+            f"{where} follows another dimension than the one that is now at {store}: it was removed and built again, "
+            "and its surrogate keys are not those that were loaded. Restore the dimension, or load into an empty "
+            "warehouse with a new state"
+        )
+    if done >= 0:
+        _check_holds(now, done, digest, store, f"{where} mirrors")
+    return dimension, done
+
+
+def _check_holds(now: Manifest, version: int, digest: int | None, store: Path, who: str) -> None:
+    """Refuse a dimension that has gone back behind a version, or has other content at its number."""
+    if Read(now.store_id, version, digest).is_part_of(now, store) is False:
+        raise StateError(
+            f"{who} version {version} of {store}, which is at version {now.version} and does not hold it: the "
+            "dimension was set back, such as by restoring a backup, and gives surrogate keys a second time. Restore "
+            "its newest copy. If that is lost, load into an empty warehouse with a new state; a decision that nothing "
+            "shows yet can be taken back with `semistream undo`"
+        )

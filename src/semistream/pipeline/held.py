@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from semistream.budget import Budget, parse_bytes
-from semistream.errors import StateError
+from semistream.errors import MemoryBudgetError, StateError
 from semistream.lookup.run import make_join
 from semistream.pipeline.decision import HeldFile, Read
 from semistream.pipeline.routes import EXPIRED, HELD_TIME, SINCE, held_key
 from semistream.pipeline.staging import ParquetDraft
 from semistream.pipeline.steps.lookup import Lookup
 from semistream.stores import MasterStore
+from semistream.stores.paged.lookups import among
 from semistream.warehouse.contract import StagedFile
 
 _ROW = "_held_row"
@@ -140,8 +141,8 @@ class _Arrived:
 
     def __init__(self, lookup: Lookup, store: MasterStore, before: Read | None, budget: Budget) -> None:
         self._lookup, self._store, self._budget = lookup, store, budget
-        self._changed = None  # of a store that was removed and built again, every key may have changed
-        if before is not None and before.store == store.manifest.store_id:
+        self._changed = None  # of a store that was built again or restored, every key may have changed
+        if before is not None and before.is_part_of(store.manifest, store.path):
             self._changed = store.changed_since(before.number)
         if self._changed is not None and not budget.grant("keys that changed", self._changed.nbytes):
             self._changed = None  # too many to keep: every row is looked up
@@ -154,26 +155,29 @@ class _Arrived:
         on = {held_key(part): column for part, column in enumerate(lookup.keys.values())}
         ordered = store.codec.stream_columns(on)
         codes, valid = store.codec.encode([table.column(name).combine_chunks() for name in ordered])
-        candidates = valid if self._changed is None else valid & np.isin(codes, self._changed)
+        candidates = valid if self._changed is None else valid & among(codes, self._changed)
         if not candidates.any():
             return found
         wanted = [*on, HELD_TIME] if lookup.as_of is not None else [*on]
         asked = table.select(wanted).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         asked = asked.filter(pa.array(candidates)).combine_chunks()
-        join = make_join(
-            asked.schema,
-            store,
-            on=on,
-            how="semi",
-            memory=self._budget.free,
-            as_of=None if lookup.as_of is None else HELD_TIME,
-            valid_from=lookup.valid_from,
-            valid_to=lookup.valid_to,
-        )
-        for batch in join.join(asked.to_batches()):
-            found[batch.column(_ROW).to_numpy()] = True
-        self._budget.require("a lookup of held rows", join.stats.peak_bytes)
-        self._budget.release("a lookup of held rows")
+        try:
+            join = make_join(
+                asked.schema,
+                store,
+                on=on,
+                how="semi",
+                memory=self._budget.free,
+                as_of=None if lookup.as_of is None else HELD_TIME,
+                valid_from=lookup.valid_from,
+                valid_to=lookup.valid_to,
+            )
+            for batch in join.join(asked.to_batches()):
+                found[batch.column(_ROW).to_numpy()] = True
+            self._budget.require("a lookup of held rows", join.stats.peak_bytes)
+            self._budget.release("a lookup of held rows")
+        except MemoryBudgetError:  # the tasks have more: they look these up, and hold again what misses
+            return candidates
         return found
 
 

@@ -124,18 +124,18 @@ class Ledger:
         if kind != BATCHES:  # other work does not come again under its number: it is begun anew with what is there then
             return masters
         path = self.path(PINS, number)
-        versions = {name: one.number for name, one in masters.items()}
-        found = self._first(path, {"versions": versions, "stores": {name: one.store for name, one in masters.items()}})
+        columns = zip(*masters.values(), strict=True) if masters else ((), (), ())
+        stores, versions, digests = (dict(zip(masters, column, strict=True)) for column in columns)
+        found = self._first(path, {"versions": versions, "stores": stores, "digests": digests})
         missing = sorted(set(versions) - set(found["versions"]))
         if missing:
             raise StateError(
                 f"{path} has no version of {missing[0]!r}, which is new in the pipeline: batch {number} was begun "
                 f"without it. Run it once with the steps it had, or delete {path} to begin it again"
             )
-        stores = found.get("stores", {})  # pins of before there were ids have none
-        return {
-            name: Read(str(stores.get(name, one.store)), int(found["versions"][name])) for name, one in masters.items()
-        }
+        stores |= found.get("stores", {})  # pins of before there were ids have none, older ones no digests either
+        known = found.get("digests", {})
+        return {name: Read(str(stores[name]), int(found["versions"][name]), known.get(name)) for name in masters}
 
     def unpin(self, kind: str, number: int) -> None:
         """Let a batch of which nothing was written read the newest versions when it is tried again."""

@@ -13,7 +13,6 @@ from semistream.changes.duplicates import SeenKeys
 from semistream.errors import ArgumentError
 from semistream.pipeline.batch import Batches, BatchId
 from semistream.pipeline.decision import WAITED, Decision, Masters, find_newest
-from semistream.pipeline.dimensions import check_mirror
 from semistream.pipeline.layout import Layout, analyse
 from semistream.pipeline.ledger import BATCHES, SIDE, Ledger
 from semistream.pipeline.memory import arrange
@@ -255,9 +254,9 @@ def make_batches(pipeline: "Pipeline", ledger: Ledger, frame: "DataFrame") -> Ba
     tables = {layout.table_of(route): schema for route, schema in schemas.tables.items()}
     for table, schema in tables.items():
         warehouse.prepare(table, schema)
-    for table, store in layout.dimensions.items():
-        check_mirror(warehouse, table, store)
+    batches = Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)
+    batches.check_dimensions()
     if not is_local(frame.sparkSession):
         stores = {*(one.store for one in layout.lookups), *layout.dimensions.values()}
         probe(frame.sparkSession, [ledger.root, *map(warehouse.place, tables)], stores)
-    return Batches(layout, schemas, ledger, warehouse, seen, pipeline.clock)
+    return batches

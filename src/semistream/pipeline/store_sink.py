@@ -61,8 +61,7 @@ class StoreSink:
         self.last: Applied | None = None
         self.seconds_behind: float | None = None  # of the newest change, when it became visible
         if not isinstance(app, str) or not app:
-            said = "is no name; give the stream of changes a name that stays, such as 'prices'"
-            raise ArgumentError(f"app={app!r} {said}")
+            raise ArgumentError(f"app={app!r} is no name; give the stream of changes one that stays, such as 'prices'")
         if self.rejects is None and max_bad_rate:
             raise ArgumentError(f"max_bad_rate={max_bad_rate} lets bad records pass; say by rejects= where they go")
         opened = MasterStore.open(store)

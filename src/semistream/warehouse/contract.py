@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from semistream.durable import sync_directory
 from semistream.errors import ArgumentError, SchemaError, SinkError, choose
-from semistream.warehouse.marks import check_app, check_query, mirror_mark, mirror_store_mark, stream_marks, table_mark
+from semistream.stores.paged.manifest import StoreVersion
+from semistream.warehouse.marks import check_app, check_query, mirror_mark, stream_marks, table_mark
 from semistream.warehouse.schemas import stored_schema
 
 Kind = Literal["append", "replace"]
@@ -139,9 +140,11 @@ class Warehouse(Protocol):
     def commit(self, batch: BatchWrites) -> bool:
         """Make a batch visible in all its tables; False when it was there. What a crash left half done is finished."""
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
-        """Bring a dimension to a version of the store with this id: ``rows`` replace all rows with their keys. False
-        when the table mirrors that version or a later one already.
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, version: int, *, store: StoreVersion | None = None
+    ) -> bool:
+        """Bring a dimension to a version, which is this one of the ``store``: ``rows`` replace all rows with their
+        keys. False when the table mirrors that version or a later one already.
         """
 
     def mark(self, table: str, name: str) -> int | None:
@@ -154,7 +157,12 @@ class Warehouse(Protocol):
 
     def mirrored_store(self, table: str) -> int | None:
         """The number that stands for the store that the table mirrors (`marks.store_number`), if it is known."""
-        return self.mark(table, mirror_store_mark(table))
+        return self.mark(table, mirror_mark(table, "store"))
+
+    def mirrored_digest(self, table: str, version: int) -> int | None:
+        """The checksum of this version of the store, if the table mirrors it and it is known."""
+        content = self.mark(table, mirror_mark(table, "digest"))
+        return None if content is None or content >> 32 != version else content & 0xFFFF_FFFF
 
     def files(self, table: str) -> set[str]:
         """The names of the files in `place` that are part of the table: they must not be removed."""

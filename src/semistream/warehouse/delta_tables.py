@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from semistream.errors import MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
+from semistream.stores.paged.manifest import StoreVersion
 from semistream.warehouse import delta
 from semistream.warehouse.contract import (
     LEDGER,
@@ -103,11 +104,11 @@ class DeltaWarehouse(Warehouse):
         self._streams.wrote(batch)
         return True
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, version: int, *, store: StoreVersion | None = None
+    ) -> bool:
         path, keys = self._path(table), changed_keys(table, key, rows)
         known = self.mirrored(table)
-        if version <= known:
-            return False
         self.prepare(table, rows.schema)
         there = delta.open_table(path)
         assert there is not None

@@ -8,6 +8,7 @@ transactions, in PostgreSQL as rows. Whatever keeps them, a batch is judged here
     sales@<query>/facts     the last batch of this query that wrote to the table facts
     @mirror/product         the version of the store that the table product mirrors
     @store/product          that store: the first digits of its id
+    @digest/product         that version, times 2^32, and the checksum of its manifest
 """
 
 import uuid
@@ -16,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from semistream.errors import ArgumentError, ForeignCheckpointError, MissingBatchesError, StaleWriterError
+from semistream.stores.paged.manifest import StoreVersion
 
 if TYPE_CHECKING:
     from semistream.warehouse.contract import BatchWrites
 
 Find = Callable[[str], int | None]  # a mark by its name, in one snapshot
 
+MIRRORS = ("mirror", "store", "digest")  # the kinds of marks above that begin with '@'
 _OWNER_DIGITS = 15  # of the 32 of a query's id: 60 bits, what fits a transaction's signed 64-bit version
 _RESTART = "Stop one of the two; a restart goes on where the table is"
 
@@ -58,19 +61,18 @@ def table_mark(app: str, query: str, table: str) -> str:
     return f"{app}@{query}/{table}"
 
 
-def mirror_mark(table: str) -> str:
-    """Where the version that the table mirrors is kept. No stream's mark begins with '@'."""
-    return f"@mirror/{table}"
+def mirror_mark(table: str, kind: str = "mirror") -> str:
+    """Where one of `MIRRORS` is kept of the version that the table mirrors. No stream's mark begins with '@'."""
+    return f"@{kind}/{table}"
 
 
-def mirror_store_mark(table: str) -> str:
-    """Where the number of the store that the table mirrors is kept."""
-    return f"@store/{table}"
-
-
-def mirror_marks(table: str, version: int, store: str) -> dict[str, int]:
+def mirror_marks(table: str, version: int, store: StoreVersion | None) -> dict[str, int]:
     """What a commit of this version leaves behind; a store of before there were ids has none."""
-    return {mirror_mark(table): version, **({mirror_store_mark(table): store_number(store)} if store else {})}
+    marks = {mirror_mark(table): version}
+    if store is not None and store.store_id:
+        marks[mirror_mark(table, "store")] = store_number(store.store_id)
+        marks[mirror_mark(table, "digest")] = (version << 32) | store.digest
+    return marks
 
 
 def stale_mirror(place: object, version: int, now: int | None) -> StaleWriterError:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from semistream.errors import ArgumentError, MissingBatchesError, SinkError, local_path
 from semistream.failpoints import reach
+from semistream.stores.paged.manifest import StoreVersion
 from semistream.warehouse.contract import (
     LEDGER,
     BatchWrites,
@@ -29,7 +30,7 @@ from semistream.warehouse.contract import (
     made,
     staged_path,
 )
-from semistream.warehouse.marks import Marks, Streams, mirror_mark, mirror_marks, mirror_store_mark, stale_mirror
+from semistream.warehouse.marks import MIRRORS, Marks, Streams, mirror_mark, mirror_marks, stale_mirror
 from semistream.warehouse.postgres_types import arrow_type, batches_of, check_name, sql_types
 from semistream.warehouse.schemas import check_schema
 
@@ -93,8 +94,8 @@ class PostgresWarehouse(Warehouse):
             if not there:
                 self._check_never_written(session, table)
                 session.run("CREATE TABLE {table} ({columns})", table, columns=wanted)
-                for mark in (mirror_mark(table), mirror_store_mark(table)):  # of a table of that name that was dropped
-                    session.run("DELETE FROM {ledger} WHERE mark = {mark}", mark=mark)
+                for kind in MIRRORS:  # of a table of that name that was dropped
+                    session.run("DELETE FROM {ledger} WHERE mark = {mark}", mark=mirror_mark(table, kind))
                 return
             for name in check_schema(self._shown(table), there, wanted, may_add=schema if self.evolve else None):
                 session.run("ALTER TABLE {table} ADD COLUMN {column}", table, column={name: wanted[name]})
@@ -142,11 +143,11 @@ class PostgresWarehouse(Warehouse):
                 inside(self.place(write.table), file).unlink(missing_ok=True)
         return not there
 
-    def mirror(self, table: str, key: list[str], rows: pa.Table, version: int, *, store: str = "") -> bool:
+    def mirror(
+        self, table: str, key: list[str], rows: pa.Table, version: int, *, store: StoreVersion | None = None
+    ) -> bool:
         keys = changed_keys(table, key, rows)
         known = self.mirrored(table)
-        if version <= known:
-            return False
         self.prepare(table, rows.schema)
         with self._server.transaction() as session:
             before = session.find(mirror_mark(table))
@@ -155,7 +156,7 @@ class PostgresWarehouse(Warehouse):
             if now != before or (now is None and known >= 0):
                 raise stale_mirror(self._shown(table), version, now)
             if now is not None and version <= now:
-                return False  # another run has mirrored it since the look above
+                return False
             session.exchange(table, keys, rows)
             if now is None:  # from now on few keys change at a time, and are looked up
                 session.run("CREATE INDEX ON {table} ({key})", table, key=key)
