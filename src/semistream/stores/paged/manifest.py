@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -155,6 +156,12 @@ class Manifest:
             return self.identity == other.identity
         digest = self.ancestors[8 * (back - 1) : 8 * back]
         return digest == f"{other.identity.digest:08x}" if digest else None
+
+    def is_in(self, root: Path) -> bool:
+        """Is this version there? Not after a vacuum removed it, and another store may have its path and number."""
+        with suppress(StoreNotFoundError):
+            return Manifest.load(root, self.version).identity == self.identity
+        return False
 
     def text(self) -> str:
         body = self._body()
