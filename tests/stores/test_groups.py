@@ -106,8 +106,13 @@ def test_a_build_keeps_the_groups_unless_it_is_told_otherwise(store: MasterStore
     again = MasterStore.build(master(50), store.path, key="id", replace=True)
     assert list(again.manifest.groups) == list(GROUPS)
     assert again.covering(["n"]).rows == 50
-    with pytest.raises(ArgumentError, match="group 'texts': there is no column 't'"):
+    remedy = r"; version 2 has it, and .*: give groups=\{\} for none, groups=\{...\} for others .*--drop"
+    with pytest.raises(ArgumentError, match=f"group 'texts': there is no column 't'.*{remedy}"):
         MasterStore.build(master(50).drop_columns(["t"]), store.path, key="id", replace=True)
+    with pytest.raises(ArgumentError, match=f"group 'texts' has every column.*{remedy}"):
+        MasterStore.build(master(50).drop_columns(["wide"]), store.path, key="id", replace=True)
+    with pytest.raises(ArgumentError, match=r"group 'mine': there is no column 'x'.*'t'\]$"):
+        MasterStore.build(master(50), store.path, key="id", replace=True, groups={"mine": ["x"]})
     assert store.latest().version == 2
     none = MasterStore.build(master(50), store.path, key="id", replace=True, groups={})
     assert none.covering(["n"]) is none
