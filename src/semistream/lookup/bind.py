@@ -87,7 +87,7 @@ class LookupPlan:
 def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bool = False) -> LookupPlan:
     """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
     master = store.schema
-    stream = pa.schema([field.with_type(without_views(field.type)) for field in stream])
+    stream = pa.schema([field.with_type(_carried(field)) for field in stream])
     folded: Callable[[str], str] = str.lower if ignore_case else str
     condition, as_of = spec.condition if isinstance(spec, JoinSpec) else None, spec.moment
     _check_unambiguous(stream, [*spec.keys, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
@@ -129,6 +129,19 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bo
     )
     _check_defaults(plan)
     return plan
+
+
+def _carried(field: pa.Field) -> pa.DataType:
+    """The type that a column of the stream goes through a join with; Arrow can take rows from it."""
+    kind = without_views(field.type)
+    try:
+        pa.nulls(0, field.type).cast(kind).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"the stream's column {field.name!r} is {field.type}, from which Arrow cannot take rows: cast it (from "
+            "run-end-encoded values with pyarrow.compute.run_end_decode), or drop it"
+        ) from error
+    return kind
 
 
 def _check_defaults(plan: LookupPlan) -> None:
