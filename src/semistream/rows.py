@@ -61,7 +61,7 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """Arrow cannot take rows from view columns (Polars makes them), nested ones too, so they are carried as plain ones."""
+    """Arrow cannot take rows from view columns, nested or not (Polars makes them): they are carried as plain ones."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(without_views(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -44,9 +44,8 @@ def checked_groups(
             return {name: _checked(name, group.columns, schema, key) for name, group in previous.groups.items()}
         except ArgumentError as error:
             raise ArgumentError(
-                f"{error}; version {previous.version} has it, and a build keeps the groups: give "
-                "groups={} for none, groups={...} for others (--group NAME=COLUMN,...), or remove it first "
-                "(`semistream project STORE NAME --drop`)"
+                f"{error}; version {previous.version} has it, and a build keeps the groups: give groups={{}} for none, "
+                "groups={...} for others (--group), or remove it first (`semistream project STORE NAME --drop`)"
             ) from None
     if not isinstance(groups, Mapping):
         raise ArgumentError(f"groups={groups!r} must be names with their columns, such as {{'prices': ['price']}}")

@@ -210,14 +210,13 @@ class Manifest:
             body.pop("columns")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            groups = {name: _group(**one) for name, one in body.pop("groups", {}).items()}
+            groups = {
+                name: ColumnGroup(tuple(one["columns"]), {file: SegmentEntry(**e) for file, e in one["twins"].items()})
+                for name, one in body.pop("groups", {}).items()
+            }
             return Manifest(schema=schema, segments=segments, groups=groups, key=tuple(body.pop("key")), **body)
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
-
-
-def _group(columns: list[str], twins: dict[str, dict[str, Any]]) -> ColumnGroup:
-    return ColumnGroup(tuple(columns), {file: SegmentEntry(**twin) for file, twin in twins.items()})
 
 
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:

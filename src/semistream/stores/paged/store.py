@@ -223,7 +223,7 @@ def _reopen(path: str, content: StoreVersion, direct: bool, group: str | None) -
     return store if group is None else MasterStore(path, store.manifest, direct=direct, group=group)
 
 
-def _part(path: Path, manifest: Manifest, direct: bool, name: str) -> MasterStore | None:  # noqa: FBT001
+def _part(path: Path, manifest: Manifest, direct: bool, name: str) -> MasterStore | None:
     """A column group of a version; None when a vacuum has removed it: who has the store open still has its rows."""
     try:
         return MasterStore(path, manifest, direct=direct, group=name)
