@@ -74,3 +74,12 @@ def test_a_master_says_what_it_cannot_hold() -> None:
     assert MemoryStore.build(pa.table({"id": [1], "c": months}), key="id").facts.rows == 1
     with pytest.raises(SchemaError, match=r"key column 'c' is month_day_nano_interval, .* cannot be compared"):
         MemoryStore.build(pa.table({"c": months, "v": [1]}), key="c")
+
+
+def test_a_source_that_is_read_in_a_thread_may_have_any_of_these_types() -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
+    categories = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["x"], VIEW))  # as Polars has them
+    for column in (union, categories):
+        batch = pa.record_batch({"id": [1], "c": column})
+        found = pa.Table.from_batches(join(iter([batch, batch]), STORE, on="id", memory="4MB"))
+        assert found["c"].to_pylist() == column.to_pylist() * 2

@@ -1,5 +1,6 @@
 """Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,8 +105,7 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bo
     unknown = [name for name in chosen if name not in master.names]
     if unknown:
         like = meant(unknown[0], master.names)
-        said = f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}"
-        raise ArgumentError(said)
+        raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}")
     if spec.how in ("semi", "anti"):
         chosen = []
     names = _output_names(stream, chosen, spec.suffix, folded)
@@ -125,7 +125,7 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bo
         as_of=as_of,
         condition=condition,
         ordered=isinstance(spec, JoinSpec) and spec.ordered,
-        threads=spec.thread_count if isinstance(spec, JoinSpec) else 1,
+        threads=(spec.threads or len(os.sched_getaffinity(0))) if isinstance(spec, JoinSpec) else 1,
     )
     _check_defaults(plan)
     return plan

@@ -87,6 +87,7 @@ class MasterStore:
         self.pages = int(self.edges[-1])  # of all levels
         self.facts = _facts(self)
         self.bytes, self.unique = self.facts.bytes, self.facts.unique
+        self._groups = manifest.groups if group is None else {}
         self._part = lru_cache(_GROUPS_OPEN)(partial(_part, self.path, manifest, direct))
 
     @cached_property
@@ -143,9 +144,7 @@ class MasterStore:
 
     def covering(self, columns: Iterable[str]) -> "MasterStore":
         """The narrowest of its column groups with these columns, as a store; this one when there is none (any more)."""
-        if self.group is not None:
-            return self
-        wanted, groups = set(columns) - set(self.key), self.manifest.groups
+        wanted, groups = set(columns) - set(self.key), self._groups
         names = [name for name, group in groups.items() if wanted <= set(group.columns)]
         return next(filter(None, map(self._part, sorted(names, key=lambda name: groups[name].bytes))), self)
 
@@ -178,9 +177,8 @@ class MasterStore:
     def verify(self, progress: Progress | None = None) -> int:
         """Read every page and section and check it; returns the number of pages, raises on the first damage."""
         seen = 0
-        groups = {} if self.group else self.manifest.groups
-        pages = self.pages + sum(twin.pages for group in groups.values() for twin in group.twins.values())
-        others = (_part(self.path, self.manifest, self.direct, name) for name in groups)  # one after the other
+        pages = self.pages + sum(twin.pages for group in self._groups.values() for twin in group.twins.values())
+        others = (_part(self.path, self.manifest, self.direct, name) for name in self._groups)  # one after the other
         for part in filter(None, itertools.chain([self], others)):
             for segment in part.segments:
                 for name in segment.sections:
