@@ -192,7 +192,8 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_many_groups_are_not_open_at_once(tmp_path: Path) -> None:
+def test_many_groups_are_not_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semistream.stores.paged.store._GROUP_FILES", 17)  # eight groups of two files each
     names = [f"c{number}" for number in range(30)]
     rows = pa.table({"id": [1, 2], **{name: [1, 2] for name in names}})
     MasterStore.build(rows, tmp_path / "store", key="id", groups={name: [name] for name in names}).upsert(rows.slice(1))

@@ -43,7 +43,7 @@ from semistream.stores.sources import Progress
 
 __all__ = ["MasterStore", "Progress"]
 
-_GROUPS_OPEN = 8  # every segment of each is an open file
+_GROUP_FILES = 64  # of the column groups that stay open; each has as many as the store has segments
 
 
 class MasterStore:
@@ -88,7 +88,7 @@ class MasterStore:
         self.facts = _facts(self)
         self.bytes, self.unique = self.facts.bytes, self.facts.unique
         self._groups = manifest.groups if group is None else {}
-        self._part = lru_cache(_GROUPS_OPEN)(partial(_part, self.path, manifest, direct))
+        self._part = lru_cache(max(1, _GROUP_FILES // (len(entries) or 1)))(partial(_part, self.path, manifest, direct))
 
     @cached_property
     def located(self) -> Levels:
