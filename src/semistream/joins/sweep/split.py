@@ -65,8 +65,7 @@ class Division:
         row = output_row_bytes(facts, plan)
         waiting = row_charge(plan.stream)
         index = facts.index_bytes * tasks
-        # More lanes than these have too little output each, whatever else they need.
-        most_lanes = 2 * total // (_OUTPUT_PART * (_LANE_ROWS - 1) * row)
+        most_lanes = total // (2 * page + PLAN_BYTES + _LANE_ROWS * row)  # with more, one has less than it needs
         lanes = max(1, min(lanes or (plan.threads if tasks == 1 else 1), most_lanes))
         while True:
             pieces = 1 if lanes == 1 else lanes + 1
