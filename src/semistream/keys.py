@@ -70,16 +70,13 @@ class KeyCodec:
         if pa.types.is_boolean(kind):
             return pa.array(codes != 0)
         width = kind.bit_width // 8
-        if pa.types.is_floating(kind):
-            return pa.array(codes.astype(f"u{width}").view(f"f{width}"), kind)
         if pa.types.is_decimal(kind):
             low = (codes ^ _SIGN).view(np.int64)
             words = np.stack([low, low >> 63], axis=1)
             wide = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(codes), [None, pa.py_buffer(words)])
             return pc.cast(wide, kind)
-        if pa.types.is_unsigned_integer(kind):
-            return pa.array(codes.astype(f"u{width}"), kind)
-        values = (codes ^ _SIGN).view(np.int64).astype(f"i{width}")
+        signed = not (pa.types.is_floating(kind) or pa.types.is_unsigned_integer(kind))
+        values = (codes ^ _SIGN if signed else codes).astype(f"u{width}")
         return pa.Array.from_buffers(kind, len(codes), [None, pa.py_buffer(values)])
 
     def same(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:

@@ -61,7 +61,14 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """Arrow cannot take rows from view columns (Polars makes them), so they are carried as plain ones."""
+    """Arrow cannot take rows from view columns, nested or not (Polars makes them): they are carried as plain ones."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(without_views(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(without_views(kind.key_type), without_views(kind.item_type), kind.keys_sorted)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(without_views(kind.value_type))
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item, getattr(kind, "list_size", -1))
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind

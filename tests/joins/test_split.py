@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +178,14 @@ def test_a_cache_that_is_opened_again_leaves_room_for_filter_and_window(
     assert rows == 3_000_000
     join.check()
     assert join.absent.filter is not None
+
+
+def test_lanes_are_those_there_is_room_for_however_many_are_asked_for(store: MasterStore, question: LookupPlan) -> None:
+    most = {lanes: Division.of(store.facts, question, 8_000_000, 0.9, lanes=lanes) for lanes in (64, 2000, 10**15)}
+    assert most[64] == most[2000] == most[10**15]
+    assert 1 < most[64].lanes < 64
+    assert Division.of(store.facts, question, 8_000_000, 0.9, lanes=most[64].lanes) == most[64]
+    plan = replace(question, threads=10**15)
+    assert Division.of(store.facts, plan, 8_000_000, 0.9) == most[64]
+    assert Division.of(store.facts, plan, 8_000_000, 0.9, tasks=4).lanes == 1
+    assert SweepJoin(store, plan, Budget(8_000_000)).parts.lanes == most[64].lanes

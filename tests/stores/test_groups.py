@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from semistream import MasterStore, join, make_join
-from semistream.errors import ArgumentError, CorruptStoreError, StoreError
+from semistream.errors import ArgumentError, CorruptStoreError, StoreError, StoreNotFoundError
 from semistream.stores.paged import updating
 from tests.tables import assert_same_rows, model_join
 
@@ -105,8 +106,13 @@ def test_a_build_keeps_the_groups_unless_it_is_told_otherwise(store: MasterStore
     again = MasterStore.build(master(50), store.path, key="id", replace=True)
     assert list(again.manifest.groups) == list(GROUPS)
     assert again.covering(["n"]).rows == 50
-    with pytest.raises(ArgumentError, match="group 'texts': there is no column 't'"):
+    remedy = r"; version 2 has it, and .*: give groups=\{\} for none, groups=\{...\} for others .*--drop"
+    with pytest.raises(ArgumentError, match=f"group 'texts': there is no column 't'.*{remedy}"):
         MasterStore.build(master(50).drop_columns(["t"]), store.path, key="id", replace=True)
+    with pytest.raises(ArgumentError, match=f"group 'texts' has every column.*{remedy}"):
+        MasterStore.build(master(50).drop_columns(["wide"]), store.path, key="id", replace=True)
+    with pytest.raises(ArgumentError, match=r"group 'mine': there is no column 'x'.*'t'\]$"):
+        MasterStore.build(master(50), store.path, key="id", replace=True, groups={"mine": ["x"]})
     assert store.latest().version == 2
     none = MasterStore.build(master(50), store.path, key="id", replace=True, groups={})
     assert none.covering(["n"]) is none
@@ -144,6 +150,67 @@ def test_a_damaged_twin_is_found(store: MasterStore) -> None:
         list(join([asked(1, 2)], store.path, on="id", columns=["n"], memory="1MB", algorithm="sweep"))
     kept = list(join([asked(1)], store.path, on="id", columns=["wide"], memory="1MB", algorithm="sweep"))
     assert sum(batch.num_rows for batch in kept) == 1
+
+
+def test_an_open_store_keeps_the_rows_of_groups_that_a_vacuum_removed(store: MasterStore) -> None:
+    used, unused = MasterStore.open(store.path), MasterStore.open(store.path)
+    assert used.covering(["n"]).group == "numbers"
+    store.upsert(master(10)).compact().vacuum(1)
+    assert used.covering(["n"]).group == "numbers"  # it is open
+    assert unused.covering(["n"]) is unused
+    for reader in (used, unused):
+        assert reader.get([1, 2], columns=["n"]).to_pydict() == {"n": [2, 4]}
+        assert reader.get([3], columns=["t"]).to_pydict() == {"t": ["text 3"]}
+        for how in ("inner", "semi"):
+            made = make_join(asked().schema, reader, on="id", columns=["n"], how=how, memory="4MB")
+            assert sum(batch.num_rows for batch in made.join([asked(1, 2, 9000)])) == 2
+        assert reader.verify() >= reader.pages
+
+
+def test_another_group_is_read_where_a_vacuum_left_it(tmp_path: Path) -> None:
+    one = MasterStore.build(master(50), tmp_path / "store", key="id", groups={"numbers": ["n"], "texts": ["t", "n"]})
+    reader = MasterStore.open(one.path)
+    one.drop_group("numbers").vacuum(1)
+    assert reader.covering(["n"]).group == "texts"
+    shutil.rmtree(one.path)
+    gone = MasterStore.build(master(5), one.path, key="id")  # another store, at the same path and version
+    assert gone.version == reader.version
+    reader.covering(["n"]).verify()
+    assert reader.covering([]).get([49], columns=["id"]).num_rows == 1
+
+
+def test_a_group_that_is_missing_from_a_version_is_damage(store: MasterStore) -> None:
+    (twin,) = store.manifest.groups["numbers"].twins.values()
+    (store.path / twin.file).unlink()
+    for read in (lambda one: one.get([1], columns=["n"]), lambda one: one.covering(["n"]), MasterStore.verify):
+        with pytest.raises(StoreNotFoundError, match=rf"{twin.file} is missing; the store is incomplete"):
+            read(MasterStore.open(store.path))
+    assert MasterStore.open(store.path).get([1], columns=["wide", "n"]).num_rows == 1
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_many_groups_are_not_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semistream.stores.paged.store._GROUP_FILES", 17)  # eight groups of two files each
+    names = [f"c{number}" for number in range(30)]
+    rows = pa.table({"id": [1, 2], **{name: [1, 2] for name in names}})
+    MasterStore.build(rows, tmp_path / "store", key="id", groups={name: [name] for name in names}).upsert(rows.slice(1))
+    before = open_files()
+    store = MasterStore.open(tmp_path / "store")
+    each = open_files() - before
+    most: list[int] = []
+    assert store.verify(lambda *_: most.append(open_files() - before)) == 31 * store.pages
+    assert max(most) <= 3 * each
+    first = store.covering(["c0"]).reader()
+    for name in [*names, *names[:3]]:
+        assert store.get([2], columns=[name]).num_rows == 1
+        assert open_files() - before <= 10 * each
+    assert store.covering(["c1"]) is store.covering(["c1"])
+    assert sum(len(found) for found, _ in first.match(store.codec.encode([pa.array([1, 2])])[0])) == 2  # it is kept
+    del first, store
+    assert open_files() == before
 
 
 Content = dict[str, list[tuple[int | None, str | None]]]

@@ -1,5 +1,6 @@
 """Where both schemas meet: what was asked of a lookup (`LookupSpec`) checked against a stream and a master."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,7 +88,7 @@ class LookupPlan:
 def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bool = False) -> LookupPlan:
     """Check everything that can be checked before the first row; Spark does not tell "a" from "A" (``ignore_case``)."""
     master = store.schema
-    stream = pa.schema([field.with_type(without_views(field.type)) for field in stream])
+    stream = pa.schema([field.with_type(_carried(field)) for field in stream])
     folded: Callable[[str], str] = str.lower if ignore_case else str
     condition, as_of = spec.condition if isinstance(spec, JoinSpec) else None, spec.moment
     _check_unambiguous(stream, [*spec.keys, *(getattr(each, "stream", None) for each in (as_of, condition))], folded)
@@ -104,8 +105,7 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bo
     unknown = [name for name in chosen if name not in master.names]
     if unknown:
         like = meant(unknown[0], master.names)
-        said = f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}"
-        raise ArgumentError(said)
+        raise ArgumentError(f"columns={chosen}: the master has no column {unknown[0]!r}; it has {master.names}{like}")
     if spec.how in ("semi", "anti"):
         chosen = []
     names = _output_names(stream, chosen, spec.suffix, folded)
@@ -125,10 +125,23 @@ def bind(spec: LookupSpec, stream: pa.Schema, store: "Store", *, ignore_case: bo
         as_of=as_of,
         condition=condition,
         ordered=isinstance(spec, JoinSpec) and spec.ordered,
-        threads=spec.thread_count if isinstance(spec, JoinSpec) else 1,
+        threads=(spec.threads or len(os.sched_getaffinity(0))) if isinstance(spec, JoinSpec) else 1,
     )
     _check_defaults(plan)
     return plan
+
+
+def _carried(field: pa.Field) -> pa.DataType:
+    """The type that a column of the stream goes through a join with; Arrow can take rows from it."""
+    kind = without_views(field.type)
+    try:
+        pa.nulls(0, field.type).cast(kind).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"the stream's column {field.name!r} is {field.type}, from which Arrow cannot take rows: cast it (from "
+            "run-end-encoded values with pyarrow.compute.run_end_decode), or drop it"
+        ) from error
+    return kind
 
 
 def _check_defaults(plan: LookupPlan) -> None:

@@ -90,7 +90,8 @@ def paced(
 
     ``due`` is the join's own word (see `Join.due`); where it has none, rows have waited since they were handed over.
     """
-    quiet = pa.RecordBatch.from_pylist([], batch.schema)
+    # Arrow makes no empty table of some types, such as a dictionary of views.
+    quiet = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in batch.schema.types], schema=batch.schema)
     since: float | None = None  # when the first batch was handed over whose rows may still wait
     while batch is not None:
         if batch.num_rows == 0:

@@ -14,19 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, get_args, overload
 
 import pyarrow as pa
 
@@ -188,11 +176,6 @@ class JoinSpec(LookupSpec):
             raise ArgumentError("a join needs either on=, the key's columns, or condition=, another comparison")
         return {}
 
-    @property
-    def thread_count(self) -> int:
-        """Threads that the join may use: those asked for, or one for each core that this process may use."""
-        return len(os.sched_getaffinity(0)) if self.threads is None else self.threads
-
 
 class _Asking(Protocol[P, Spec_co]):
     """Gives a function the fields of a spec as arguments, in place of its last one."""
@@ -238,7 +221,7 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
         known = vars(sys.modules[base.__module__])
         for name, hint in inspect.get_annotations(base).items():
             hint = known.get(hint) if isinstance(hint, str) else hint
-            if get_origin(hint) is Literal:
+            if isinstance(hint, type(How)):
                 found[name] = get_args(hint)
     return found
 

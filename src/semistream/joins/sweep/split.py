@@ -61,21 +61,25 @@ class Division:
         """Divide a budget; ``tasks`` readers with a buffer, an output piece and a window each share one cache. A plan
         for several threads gets as many ``lanes`` as there is room for, at most so many if a number is given.
         """
-        lanes = lanes or (plan.threads if tasks == 1 else 1)
         page = facts.largest_page
         row = output_row_bytes(facts, plan)
         waiting = row_charge(plan.stream)
-        index, pieces = facts.index_bytes * tasks, 1 if lanes == 1 else lanes + 1
-        spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
-        # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
-        part = 2 * spare // (tasks * (lanes + 1))
-        most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
-        buffer = page + most // page * page
-        reads = PLAN_BYTES + most
-        output = row + min(_OUTPUT, part // _OUTPUT_PART)
-        rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
-        if lanes > 1 and (output < _LANE_ROWS * row or rest < waiting):
-            return Division.of(facts, plan, total, share, tasks, lanes - 1)
+        index = facts.index_bytes * tasks
+        most_lanes = total // (2 * page + PLAN_BYTES + _LANE_ROWS * row)  # with more, one has less than it needs
+        lanes = max(1, min(lanes or (plan.threads if tasks == 1 else 1), most_lanes))
+        while True:
+            pieces = 1 if lanes == 1 else lanes + 1
+            spare = max(0, total - index - tasks * (lanes * (2 * page + PLAN_BYTES) + pieces * row + waiting))
+            # Two lanes have two thirds of what one would have, each: tiny pieces cost more than a smaller cache.
+            part = 2 * spare // (tasks * (lanes + 1))
+            most = min(_DIRECT_BUFFER if facts.direct else _BUFFER, part // 24)
+            buffer = page + most // page * page
+            reads = PLAN_BYTES + most
+            output = row + min(_OUTPUT, part // _OUTPUT_PART)
+            rest = total - index - tasks * (lanes * (2 * buffer + reads) + pieces * output)
+            if lanes == 1 or (output >= _LANE_ROWS * row and rest >= waiting):
+                break
+            lanes -= 1
         cache = int(max(0, rest - tasks * waiting) * share)
         window = (rest - cache) // tasks
         return Division(index, 2 * buffer, reads, output, cache, window, lanes, pieces)

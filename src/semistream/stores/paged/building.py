@@ -42,6 +42,9 @@ class Packer:
         if len(set(key)) != len(key):
             raise ArgumentError(f"key={list(key)} names a column twice")
         self.schema = pa.schema([pa.field(field.name, storage_type(field.name, field.type)) for field in source])
+        for name in key:
+            if pa.types.is_interval(kind := self.schema.field(name).type):
+                raise SchemaError(f"key column {name!r} is {kind}, of which two cannot be compared; cast it to text")
         self.codec = KeyCodec([self.schema.field(name) for name in key], hash_bits)
         self.layout = RowLayout(self.codec.row_schema(self.schema))
         self.rows = self.null_keys = 0

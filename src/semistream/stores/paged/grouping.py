@@ -38,7 +38,15 @@ def checked_groups(
 ) -> dict[str, ColumnGroup]:
     """Groups without their twins; those of the version before when none are given."""
     if groups is None:
-        groups = {name: group.columns for name, group in previous.groups.items()} if previous else {}
+        if previous is None:
+            return {}
+        try:
+            return {name: _checked(name, group.columns, schema, key) for name, group in previous.groups.items()}
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{error}; version {previous.version} has it, and a build keeps the groups: give groups={{}} for none, "
+                "groups={...} for others (--group), or remove it first (`semistream project STORE NAME --drop`)"
+            ) from None
     if not isinstance(groups, Mapping):
         raise ArgumentError(f"groups={groups!r} must be names with their columns, such as {{'prices': ['price']}}")
     return {name: _checked(name, columns, schema, key) for name, columns in groups.items()}

@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,6 +157,12 @@ class Manifest:
         digest = self.ancestors[8 * (back - 1) : 8 * back]
         return digest == f"{other.identity.digest:08x}" if digest else None
 
+    def is_in(self, root: Path) -> bool:
+        """Is this version there? Not after a vacuum removed it, and another store may have its path and number."""
+        with suppress(StoreNotFoundError):
+            return Manifest.load(root, self.version).identity == self.identity
+        return False
+
     def text(self) -> str:
         body = self._body()
         return json.dumps({"semistream": FORMAT, "crc32": checksum(body), "manifest": body}, indent=1)
@@ -203,14 +210,13 @@ class Manifest:
             body.pop("columns")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.pop("schema"))))
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            groups = {name: _group(**one) for name, one in body.pop("groups", {}).items()}
+            groups = {
+                name: ColumnGroup(tuple(one["columns"]), {file: SegmentEntry(**e) for file, e in one["twins"].items()})
+                for name, one in body.pop("groups", {}).items()
+            }
             return Manifest(schema=schema, segments=segments, groups=groups, key=tuple(body.pop("key")), **body)
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise CorruptStoreError(f"{path} is damaged or not a semistream manifest: {error}") from error
-
-
-def _group(columns: list[str], twins: dict[str, dict[str, Any]]) -> ColumnGroup:
-    return ColumnGroup(tuple(columns), {file: SegmentEntry(**twin) for file, twin in twins.items()})
 
 
 def checked_properties(properties: Mapping[str, str] | None) -> dict[str, str]:

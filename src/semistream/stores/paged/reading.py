@@ -18,7 +18,6 @@ import numpy as np
 
 from semistream import kernels
 from semistream.durable import explained
-from semistream.errors import CorruptStoreError
 from semistream.keys import Codes
 from semistream.rows import Addresses, PackedRows, Projection, address_of, own_memory
 from semistream.stats import ReadCounters
@@ -120,7 +119,7 @@ class PageBuffer:
             output = (address_of(staging), len(staging), offsets, index, state)
             status: int = kernels.pages.collect(*read, *projection.arguments, *output)
             if status == kernels.pages.DAMAGED:
-                _damaged(plan.segment, int(plan.starts[state[kernels.pages.PAGE]]))
+                plan.segment.damaged(f"page {plan.starts[state[kernels.pages.PAGE]]} has a wrong checksum")
             return status
 
         def piece() -> tuple[Indices, PackedRows]:
@@ -216,20 +215,10 @@ def _read(segment: Segment, addresses: Addresses, lengths: Pages, offsets: Pages
     # Ask again through Python, for the operating system's own words.
     with mmap.mmap(-1, int(lengths[failed])) as memory, explained("read", segment.path):
         got = os.preadv(segment.fd, [memory], int(offsets[failed]))
-    raise CorruptStoreError(
-        f"{segment.path}: read of {int(lengths[failed]):,} bytes at {int(offsets[failed]):,} gave {got:,}; "
-        "the file is cut short"
-    )
+    segment.damaged(f"it is cut short: of {lengths[failed]:,} bytes at {offsets[failed]:,} there are {got:,}")
 
 
 def _check(segment: Segment, addresses: Addresses, lengths: Pages, positions: Pages) -> None:
     bad = kernels.pages.first_damaged(*map(np.ascontiguousarray, (addresses, lengths, positions)))
     if bad >= 0:
-        _damaged(segment, int(positions[bad]))
-
-
-def _damaged(segment: Segment, position: int) -> None:
-    raise CorruptStoreError(
-        f"{segment.path}: page {position} is damaged (wrong checksum); "
-        "restore the file from a copy or build the store again"
-    )
+        segment.damaged(f"page {positions[bad]} has a wrong checksum")

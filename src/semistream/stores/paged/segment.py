@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -195,17 +195,17 @@ class Segment:
     def _read_footer(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         if size != self.entry.bytes:
-            self._damaged(f"it has {size:,} bytes instead of {self.entry.bytes:,}")
+            self.damaged(f"it has {size:,} bytes instead of {self.entry.bytes:,}")
         magic, version, page_bytes = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
         if magic != MAGIC or version != _FORMAT or page_bytes != self.page_bytes:
-            self._damaged("its header is not that of a semistream segment")
+            self.damaged("its header is not that of a semistream segment")
         place, length, check, magic = _TRAILER.unpack(os.pread(fd, _TRAILER.size, size - _TRAILER.size))
         footer = os.pread(fd, length, place) if place + length <= size else b""
         if magic != MAGIC or check != self.entry.footer_checksum or _checksum(np.frombuffer(footer, np.uint8)) != check:
-            self._damaged("its footer does not fit the manifest")
+            self.damaged("its footer does not fit the manifest")
         found = json.loads(footer)
         if found.get("file") != self.path.name:
-            self._damaged(f"it was written as {found.get('file')}")
+            self.damaged(f"it was written as {found.get('file')}")
         self.pages: int = found["pages"]
         self.strides: int = found["strides"]
         self.sections: dict[str, tuple[int, int, int]] = found["sections"]
@@ -222,15 +222,11 @@ class Segment:
             while done < length:
                 got = os.preadv(self._plain, [view[done:]], place + done)
                 if got == 0:
-                    self._damaged(f"section {name!r} is cut short")
+                    self.damaged(f"section {name!r} is cut short")
                 done += got
         if _checksum(array) != check:
-            self._damaged(f"section {name!r} has a wrong checksum")
+            self.damaged(f"section {name!r} has a wrong checksum")
         return array
-
-    def touched(self) -> Codes:
-        """The codes that the version changed which this delta was written for."""
-        return self.section("touched" if "touched" in self.sections else "changed")
 
     @cached_property
     def firsts(self) -> Codes:
@@ -252,7 +248,7 @@ class Segment:
         ends = np.append(self.starts[1:], self.strides)
         return self.starts[pages], ends[pages] - self.starts[pages]
 
-    def _damaged(self, what: str) -> None:
+    def damaged(self, what: str) -> NoReturn:
         raise CorruptStoreError(f"{self.path} is damaged: {what}; restore it from a copy or build the store again")
 
     def __del__(self) -> None:

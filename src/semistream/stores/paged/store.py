@@ -13,10 +13,12 @@ number of updates, a code is looked up in exactly one level, the newest that lis
 (2, 4, {'id': [7], 'price': [2.0]})
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +42,8 @@ from semistream.stores.paged.segment import Segment
 from semistream.stores.sources import Progress
 
 __all__ = ["MasterStore", "Progress"]
+
+_GROUP_FILES = 64  # of the column groups that stay open; each has as many as the store has segments
 
 
 class MasterStore:
@@ -83,7 +87,8 @@ class MasterStore:
         self.pages = int(self.edges[-1])  # of all levels
         self.facts = _facts(self)
         self.bytes, self.unique = self.facts.bytes, self.facts.unique
-        self._groups: dict[str, MasterStore] = {}
+        self._groups = manifest.groups if group is None else {}
+        self._part = lru_cache(max(1, _GROUP_FILES // (len(entries) or 1)))(partial(_part, self.path, manifest, direct))
 
     @cached_property
     def located(self) -> Levels:
@@ -104,8 +109,8 @@ class MasterStore:
             try:
                 return cls(root, manifest, direct=direct)
             except StoreNotFoundError:
-                if manifest.version in Manifest.versions(root):
-                    raise  # no vacuum has removed the version since
+                if manifest.is_in(root):
+                    raise
 
     @staticmethod
     @asks(Build)
@@ -138,15 +143,10 @@ class MasterStore:
         return MasterStore.open(self.path, direct=self.direct)
 
     def covering(self, columns: Iterable[str]) -> "MasterStore":
-        """The narrowest of its column groups with these columns, as a store; this one when there is none."""
-        wanted, groups = set(columns) - set(self.key), self.manifest.groups
+        """The narrowest of its column groups with these columns, as a store; this one when there is none (any more)."""
+        wanted, groups = set(columns) - set(self.key), self._groups
         names = [name for name, group in groups.items() if wanted <= set(group.columns)]
-        if self.group is not None or not names:
-            return self
-        name = min(names, key=lambda name: groups[name].bytes)
-        if name not in self._groups:
-            self._groups[name] = MasterStore(self.path, self.manifest, direct=self.direct, group=name)
-        return self._groups[name]
+        return next(filter(None, map(self._part, sorted(names, key=lambda name: groups[name].bytes))), self)
 
     def locate(self, codes: Codes) -> tuple[Pages, Pages]:
         return self.located.locate(codes)
@@ -177,10 +177,9 @@ class MasterStore:
     def verify(self, progress: Progress | None = None) -> int:
         """Read every page and section and check it; returns the number of pages, raises on the first damage."""
         seen = 0
-        groups = [] if self.group else self.manifest.groups
-        parts = [self, *(MasterStore(self.path, self.manifest, direct=self.direct, group=name) for name in groups)]
-        pages = sum(part.pages for part in parts)
-        for part in parts:
+        pages = self.pages + sum(twin.pages for group in self._groups.values() for twin in group.twins.values())
+        others = (_part(self.path, self.manifest, self.direct, name) for name in self._groups)  # one after the other
+        for part in filter(None, itertools.chain([self], others)):
             for segment in part.segments:
                 for name in segment.sections:
                     segment.section(name)
@@ -220,6 +219,16 @@ def _reopen(path: str, content: StoreVersion, direct: bool, group: str | None) -
     store = MasterStore.open(path, content.number, direct=direct)
     content.check(store.manifest, store.path)
     return store if group is None else MasterStore(path, store.manifest, direct=direct, group=group)
+
+
+def _part(path: Path, manifest: Manifest, direct: bool, name: str) -> MasterStore | None:
+    """A column group of a version; None when a vacuum has removed it: who has the store open still has its rows."""
+    try:
+        return MasterStore(path, manifest, direct=direct, group=name)
+    except StoreNotFoundError:
+        if manifest.is_in(path):
+            raise
+        return None
 
 
 def _facts(store: MasterStore) -> StoreFacts:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from semistream.budget import parse_bytes
 from semistream.errors import ArgumentError, SchemaError, StoreError
 from semistream.keys import Codes, same_key_type
-from semistream.rows import readable
+from semistream.rows import readable_rows
 from semistream.stores.fetching import copy_rows, key_columns, to_batch
 from semistream.stores.paged.building import Packer, open_and_publish
 from semistream.stores.paged.grouping import checked_groups
@@ -93,9 +93,7 @@ def _rows_to_upsert(store: "MasterStore", source: Any) -> pa.Table:
 def _check_apart(store: "MasterStore", upserted: list[pa.Array], deleted: list[pa.Array]) -> None:
     both = np.flatnonzero(store.codec.among(upserted, deleted))
     if len(both):
-        key = {
-            name: readable(column.slice(int(both[0]), 1))[0] for name, column in zip(store.key, upserted, strict=True)
-        }
+        (key,) = readable_rows(pa.table(upserted, store.key).slice(both[0], 1))
         raise ArgumentError(
             f"{len(both)} keys are both upserted and deleted, the first is {key}; a version has one or the other: "
             "keep the last change of each key"
@@ -127,7 +125,8 @@ def changed_since(store: "MasterStore", version: int) -> Codes | None:
         try:
             if current.change in ("upsert", "delete", "apply"):
                 entry = current.segments[-1]
-                parts.append(Segment(store.path / entry.file, entry, current.page_bytes).touched())
+                delta = Segment(store.path / entry.file, entry, current.page_bytes)
+                parts.append(delta.section("touched" if "touched" in delta.sections else "changed"))
             parent = Manifest.read(store.path, current.parent)
         except FileNotFoundError:  # vacuumed
             return None
