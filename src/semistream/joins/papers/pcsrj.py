@@ -32,7 +32,7 @@ from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.threads import side_by_side
 from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
-from semistream.stores.contract import PageStore, Store, StoreFacts
+from semistream.stores.contract import PageStore, Store
 
 _AHEAD = 4  # batches that wait between the threads
 _MESSAGE_ROWS = 8_192  # at least, between processes: a message costs as much as some thousand rows
@@ -58,6 +58,7 @@ class ParallelCacheJoin(Join):
     settings_type = PcsrjSettings
     settings: PcsrjSettings
     needs = SemiStreamCacheJoin.needs
+    least_bytes = SemiStreamCacheJoin.least_bytes
 
     def _set_up(self) -> None:
         count, share, settings = self._nodes(self.scenario)
@@ -137,10 +138,6 @@ class ParallelCacheJoin(Join):
         # As large a buffer as a single node would have: a read then serves as many tuples.
         settings = SscjSettings(buffer_share=min(0.5, SscjSettings.buffer_share * count))
         return count, max(least, scenario.memory_bytes // count), settings
-
-    @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        return SemiStreamCacheJoin.least_bytes(facts, plan)
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
