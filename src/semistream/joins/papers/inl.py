@@ -59,8 +59,7 @@ class IndexNestedLoopJoin(Join):
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        per_row = row_charge(plan.stream) + int(facts.row_bytes)
-        return int(facts.index_bytes + 2 * facts.largest_page + per_row)
+        return int(facts.index_bytes + 2 * facts.largest_page + row_charge(plan.stream) + int(facts.row_bytes))
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:

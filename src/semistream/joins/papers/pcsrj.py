@@ -10,13 +10,13 @@ stream. The printed model doubles cost and numerator and predicts no gain; rates
 
 import contextlib
 import queue
-import socket
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -165,15 +165,14 @@ class RemoteNode:
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         if self._process is not None and self._ours is not None and self._process.poll() is None:
             return self._process, self._ours
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
         with theirs:
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        connection = Connection(ours.detach())
-        connection.send(self._arguments)
+        ours.send(self._arguments)
         weakref.finalize(self, _end, process)
-        self._process, self._ours = process, connection
-        return process, connection
+        self._process, self._ours = process, ours
+        return process, ours
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Join.join`."""
