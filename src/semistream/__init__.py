@@ -7,6 +7,7 @@ True
 Spark is loaded only with `semistream.spark`, numba only when a store is opened.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,23 +17,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["MasterStore", "Shed", "__version__", "join", "make_join"]
+_PLACES = {"MasterStore": "stores", "Shed": "shedding", "join": "lookup.run", "make_join": "lookup.run"}
 
 
 def __getattr__(name: str) -> object:
     """Loaded when asked for: the command line shows its help without Arrow and numpy."""
-    if name in ("join", "make_join"):
-        from semistream.lookup import run
-
-        return getattr(run, name)
-    if name == "MasterStore":
-        from semistream.stores.paged import store
-
-        return getattr(store, name)
-    if name == "Shed":
-        from semistream.shedding import settings
-
-        return getattr(settings, name)
-    raise AttributeError(f"module 'semistream' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'semistream' has no attribute {name!r}")
+    return getattr(import_module(f"semistream.{_PLACES[name]}"), name)
 
 
 def __dir__() -> list[str]:

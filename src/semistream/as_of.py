@@ -81,12 +81,9 @@ class AsOf:
 
     def covers(self, moments: pa.Array, begins: pa.Array, ends: pa.Array) -> Mask:
         """Row by row, is the moment between the two?"""
-        result = _known(moments)
         at, begin = _aligned(moments, begins)
-        result &= (begin <= at) | ~_known(begins)
-        at, end = _aligned(moments, ends)
-        result &= (at < end) | ~_known(ends)
-        return result
+        till, end = _aligned(moments, ends)
+        return _known(moments) & ((begin <= at) | ~_known(begins)) & ((till < end) | ~_known(ends))
 
     def __str__(self) -> str:
         return f"{self.valid_from} <= {self.stream} < {self.valid_to}"
@@ -105,8 +102,7 @@ def _kind(kind: pa.DataType) -> str | None:
 
 
 def _known(column: pa.Array) -> Mask:
-    # Writable, since Arrow's own is not.
-    return np.array(column.is_valid()) if column.null_count else np.ones(len(column), np.bool_)
+    return np.asarray(column.is_valid()) if column.null_count else np.ones(len(column), np.bool_)
 
 
 def _aligned(moments: pa.Array, bounds: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

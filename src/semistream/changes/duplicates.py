@@ -47,8 +47,7 @@ class SeenKeys:
             with suppress(ConcurrentWriteError):  # another made it at the same moment
                 MasterStore.build(key.empty_table(), path, key=key.names)
         self.store = MasterStore.open(path)
-        have = [(item.name, item.type) for item in self.store.schema]
-        if have != [(item.name, item.type) for item in key]:
+        if [(item.name, item.type) for item in self.store.schema] != [(item.name, item.type) for item in key]:
             raise SchemaError(f"{path} holds the keys {self.store.schema}, not {key}; choose another path")
 
     @property

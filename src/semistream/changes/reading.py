@@ -118,10 +118,9 @@ def _plain_lines(
     found, places, rejects = parsed_lines(lines)
     found = [{**record, **constants} for record in found]
     bad: Bad = {}
-    needed = [op, *([order] if order else [])]
     for row, record in enumerate(found):
         columns_of = {"delete": key, "truncate": ()}.get(WORDS.get(str(record.get(op)).lower(), ""), schema.names)
-        for name in (*needed, *columns_of):
+        for name in (op, *([order] if order else []), *columns_of):
             if name not in record:
                 bad.setdefault(row, f"it has no column {name!r}")
     return assemble(

@@ -77,8 +77,7 @@ def status(file: File) -> None:
 
     pipeline = _load(file)
     stores = {one.name: one.store for step in pipeline.steps for one in step.lookups}
-    found = status_of(pipeline.state, pipeline.name, stores)
-    show_table(pipeline.name, [], [list(line) for line in found.lines()])
+    show_table(pipeline.name, [], [list(line) for line in status_of(pipeline.state, pipeline.name, stores).lines()])
 
 
 @app.command(rich_help_panel="Pipelines")

@@ -242,16 +242,13 @@ def _facts_of(store: "semistream.MasterStore") -> dict[str, Any]:
 def _show_facts(facts: dict[str, Any]) -> None:
     keys, device = facts["keys"], facts["device"]
     about = "" if keys["exact"] else "at most "
-
-    def size(name: str) -> str:
-        return format_bytes(facts[name])
-
+    index, filters = format_bytes(facts["index_bytes"]), format_bytes(facts["filter_bytes"])
     lines = [
         ["rows", f"{facts['rows']:,}"],
         ["key", ", ".join(facts["key"])],
         ["pages", f"{facts['pages']:,} of {facts['page_bytes']:,} bytes"],
-        ["on disk", f"{size('bytes')}, with older versions {size('bytes_all_versions')}"],
-        ["in memory", f"{size('index_bytes')} index, {size('filter_bytes')} filter if it is used"],
+        ["on disk", f"{format_bytes(facts['bytes'])}, with older versions {format_bytes(facts['bytes_all_versions'])}"],
+        ["in memory", f"{index} index, {filters} filter if it is used"],
         ["distinct keys", f"{about}{keys['distinct_at_most']:,}"],
         ["rows per key", f"{keys['rows_a_key']:.2f} on average, {keys['largest_group']:,} at most"],
         ["rows left out", f"{keys['null_keys_left_out']:,} with a NULL key"],

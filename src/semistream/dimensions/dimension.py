@@ -189,8 +189,7 @@ class Dimension:
         if codes is None:
             batches = [*self.shape.unknown_row(schema).to_batches(), *store.scan(schema.names)]
         else:
-            found = store.reader().match(codes)
-            batches = [to_batch(store, codes[index], rows, schema.names) for index, rows in found]
+            batches = [to_batch(store, codes[at], rows, schema.names) for at, rows in store.reader().match(codes)]
         table = pa.Table.from_batches(batches, schema)
         return table.filter(pc.is_valid(table.column(self.shape.surrogate))), codes is None
 

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, get_args, overload
 
 import pyarrow as pa
 
@@ -40,7 +40,6 @@ Store = TypeVar("Store")
 Spec = TypeVar("Spec")
 Result = TypeVar("Result")
 OtherSpec = TypeVar("OtherSpec", bound="LookupSpec")
-Spec_co = TypeVar("Spec_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,25 +176,24 @@ class JoinSpec(LookupSpec):
         return {}
 
 
-class _Asking(Protocol[P, Spec_co]):
-    """Gives a function the fields of a spec as arguments, in place of its last one."""
+class asks(Generic[P, Spec]):  # noqa: N801 - it decorates
+    """A function of (a stream,) a store and a spec, as users call it: with the spec's fields as named arguments."""
+
+    def __init__(self, spec: Callable[P, Spec]) -> None:
+        self.spec = spec
 
     @overload
-    def __call__(self, function: Callable[[Store, Spec_co], Result], /) -> Callable[Concatenate[Store, P], Result]: ...
+    def __call__(self, function: Callable[[Store, Spec], Result], /) -> Callable[Concatenate[Store, P], Result]: ...
 
     @overload
     def __call__(
-        self, function: Callable[[First, Store, Spec_co], Result], /
+        self, function: Callable[[First, Store, Spec], Result], /
     ) -> Callable[Concatenate[First, Store, P], Result]: ...
 
-
-def asks(spec: Callable[P, Spec]) -> _Asking[P, Spec]:
-    """A function of (a stream,) a store and a spec, as users call it: with the spec's fields as named arguments."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         shown = inspect.signature(function)
         *own, _ = shown.parameters.values()
-        options = inspect.signature(spec).parameters
+        options = inspect.signature(self.spec).parameters
         signature = shown.replace(parameters=[*own, *options.values()])
 
         @functools.wraps(function)
@@ -206,12 +204,10 @@ def asks(spec: Callable[P, Spec]) -> _Asking[P, Spec]:
                     raise ArgumentError(f"{said}; it has {', '.join(signature.parameters)}")
             bound = signature.bind(*given, **named).arguments
             values = [bound.pop(one.name) for one in own]
-            return function(*values, spec(**bound))  # type: ignore[call-arg] # `bind` has seen to it
+            return function(*values, self.spec(**bound))  # type: ignore[call-arg] # `bind` has seen to it
 
         call.__signature__ = signature  # type: ignore[attr-defined] # what help() and editors show
         return call
-
-    return decorate
 
 
 def _choices(kind: type) -> dict[str, tuple[str, ...]]:

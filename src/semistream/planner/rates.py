@@ -7,7 +7,6 @@ they hold its real overhead.
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,7 @@ class Costs:
 @cache
 def default_costs() -> Costs:
     """The figures that come with semistream; good for ratios, not for this machine's seconds."""
-    text = resources.files("semistream.planner").joinpath("costs.json").read_text(encoding="utf-8")
-    return _read(text, "costs.json")
+    return _read(Path(__file__).with_name("costs.json").read_text(encoding="utf-8"), "costs.json")
 
 
 def current_costs() -> Costs:

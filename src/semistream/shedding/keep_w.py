@@ -20,5 +20,4 @@ class KeepW(Strategy):
     idea = "the first w rows of an interval"
 
     def _keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
-        del rows, counts, chance
         return Kept.plainly(np.arange(most))

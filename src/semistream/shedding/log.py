@@ -146,8 +146,7 @@ def batches_in(root: Path) -> dict[int, list[Path]]:
     """The files of each batch, by its number."""
     found: dict[int, list[Path]] = {}
     for directory in root.iterdir() if root.is_dir() else ():
-        match = _BATCH.fullmatch(directory.name)
-        if match:
+        if match := _BATCH.fullmatch(directory.name):
             parts = [(int(m.group(1)), p) for p in directory.iterdir() if (m := _PART.fullmatch(p.name))]
             found[int(match.group(1))] = [path for _, path in sorted(parts)]
     return dict(sorted(found.items()))

@@ -22,6 +22,5 @@ class SampleW(Strategy):
     samples = True
 
     def _keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
-        del counts
         chosen = np.sort(chance.choice(rows, most, replace=False, shuffle=False))
         return Kept(chosen, np.full(most, rows / most if most else 1.0))

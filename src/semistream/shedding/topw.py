@@ -21,7 +21,6 @@ class TopW(Strategy):
     needs_counts = True
 
     def _keep(self, rows: int, most: int, counts: Numbers | None, chance: np.random.Generator) -> Kept:
-        del chance
         assert counts is not None
         if most == 0:
             return Kept.plainly(np.empty(0, np.int64))

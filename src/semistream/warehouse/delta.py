@@ -222,10 +222,9 @@ def replace_keys(table: "DeltaTable", keys: pa.Table, rows: pa.Table, properties
     """Rows of these keys go, the new ones come: one commit, though a key may have several rows."""
     gone = keys.append_column(_DELETE, pa.repeat(True, keys.num_rows))
     come = rows.append_column(_DELETE, pa.repeat(False, rows.num_rows))
-    source = pa.concat_tables([come, gone], promote_options="default")
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys.column_names)
     merger = table.merge(
-        source,
+        pa.concat_tables([come, gone], promote_options="default"),
         f"{same} AND s.{_quoted(_DELETE)}",
         source_alias="s",
         target_alias="t",

@@ -42,28 +42,24 @@ class IndexNestedLoopJoin(Join):
         self.unmatched_sample = self.output.unmatched_sample
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for piece in pieces(batch, self.piece_rows, self.plan.stream):
-                yield from self._piece(piece)
-
-    def _piece(self, stream: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         plan, stats = self.plan, self.stats
-        codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
-        stats.rows_in += stream.num_rows
-        matched = np.zeros(stream.num_rows, np.bool_)
-        keyed = np.flatnonzero(valid)
-        stats.misses += len(keyed)
-        for found, rows in self.reader.match_each(codes[keyed]):
-            packed = self.projection.apply(rows)
-            left = keyed[found]
-            yield from self.output.matches(stream, left, codes[left], packed.addresses, matched)
-        stats.count_reads(self.reader.counters)
-        yield from self.output.settled(stream, matched)
+        for batch in batches:
+            for stream in pieces(batch, self.piece_rows, plan.stream):
+                codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
+                stats.rows_in += stream.num_rows
+                matched = np.zeros(stream.num_rows, np.bool_)
+                keyed = np.flatnonzero(valid)
+                stats.misses += len(keyed)
+                for found, rows in self.reader.match_each(codes[keyed]):
+                    packed = self.projection.apply(rows)
+                    left = keyed[found]
+                    yield from self.output.matches(stream, left, codes[left], packed.addresses, matched)
+                stats.count_reads(self.reader.counters)
+                yield from self.output.settled(stream, matched)
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        per_row = row_charge(plan.stream) + int(facts.row_bytes)
-        return int(facts.index_bytes + 2 * facts.largest_page + per_row)
+        return int(facts.index_bytes + 2 * facts.largest_page + row_charge(plan.stream) + int(facts.row_bytes))
 
     @classmethod
     def model(cls, scenario: Scenario) -> Prediction:

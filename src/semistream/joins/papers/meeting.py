@@ -160,7 +160,6 @@ class OrderedMeeting(Meeting):
         self._from_cells.sure = True  # what is kept there has matched
 
     def paired(self, slots: Slots, codes: Codes, rows: Addresses) -> Iterator[pa.RecordBatch]:
-        del codes
         self.table.matched[slots] = True
         if not self.output.wants_rows:
             return

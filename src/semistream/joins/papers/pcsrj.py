@@ -10,13 +10,13 @@ stream. The printed model doubles cost and numerator and predicts no gain; rates
 
 import contextlib
 import queue
-import socket
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.threads import side_by_side
 from semistream.lookup.bind import LookupPlan
 from semistream.stats import Stats
-from semistream.stores.contract import PageStore, Store, StoreFacts
+from semistream.stores.contract import PageStore, Store
 
 _AHEAD = 4  # batches that wait between the threads
 _MESSAGE_ROWS = 8_192  # at least, between processes: a message costs as much as some thousand rows
@@ -58,6 +58,7 @@ class ParallelCacheJoin(Join):
     settings_type = PcsrjSettings
     settings: PcsrjSettings
     needs = SemiStreamCacheJoin.needs
+    least_bytes = SemiStreamCacheJoin.least_bytes
 
     def _set_up(self) -> None:
         count, share, settings = self._nodes(self.scenario)
@@ -137,10 +138,6 @@ class ParallelCacheJoin(Join):
         return count, max(least, scenario.memory_bytes // count), settings
 
     @classmethod
-    def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:
-        return SemiStreamCacheJoin.least_bytes(facts, plan)
-
-    @classmethod
     def model(cls, scenario: Scenario) -> Prediction:
         """A node serves its part of R and of the stream, with its share of the memory."""
         count, share, settings = cls._nodes(scenario)
@@ -166,15 +163,14 @@ class RemoteNode:
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         if self._process is not None and self._ours is not None and self._process.poll() is None:
             return self._process, self._ours
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
         with theirs:
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        connection = Connection(ours.detach())
-        connection.send(self._arguments)
+        ours.send(self._arguments)
         weakref.finalize(self, _end, process)
-        self._process, self._ours = process, connection
-        return process, connection
+        self._process, self._ours = process, ours
+        return process, ours
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Join.join`."""

@@ -42,8 +42,7 @@ class CacheFirst(WaitingJoin):
         self.stats.cached_rows, self.stats.cached_bytes = self.cache.rows, self.cache.used_bytes
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
-        del again
-        yield from self.cache.answer(stream, codes, waiting)
+        return self.cache.answer(stream, codes, waiting)
 
     def _saves(self, tuples: Indices | Floats, rows: Indices) -> Mask:
         """MOIJ's inequality: do so many tuples, waiting for half the time, take more memory than so many rows?"""

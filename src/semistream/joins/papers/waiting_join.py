@@ -201,8 +201,7 @@ class WaitingJoin(Join):
 
     def answer(self, stream: pa.RecordBatch, codes: Codes, waiting: Mask, *, again: bool) -> Iterator[pa.RecordBatch]:
         """Give out what needs no disk, and clear ``waiting`` for it; ``again`` when these tuples were asked before."""
-        del stream, codes, waiting, again
-        yield from ()
+        return iter(())
 
     def _added(self, slots: Slots) -> None:
         """Tuples wait in these slots now."""
@@ -247,7 +246,6 @@ class WaitingJoin(Join):
     @classmethod
     def reserves(cls, shares: Shares) -> dict[str, int]:
         """Bytes by name that are a join's own; the stream table gets the rest."""
-        del shares
         return {}
 
     @classmethod
