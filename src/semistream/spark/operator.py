@@ -189,6 +189,8 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
             division, room = (division, 0) if how is None else lend(division)
             budget = Budget(own - room - division.cache // operator.tasks)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
+            if cache is None:  # its bytes are another version's, or too few
+                division = replace(division, cache=0)
             join: Join = SweepJoin(store, plan, budget, settings, cache=cache, division=division)
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
@@ -253,7 +255,9 @@ def _open_cache(
         # A worker keeps the last one of each operator: mapping it again would fault in every page again.
         while len(_caches) >= operator.operator_count:
             _caches.pop(next(iter(_caches))).close()
-        cache = SharedCache(here, name, layout, shape)
+        cache = SharedCache.opened(here, name, layout, shape, store.manifest.identity)
+    if cache is None:
+        return None, division
     _caches[here.path, name] = cache  # the last one is the one used last
     cache.layout = layout
     cache.advance(store)

@@ -17,12 +17,15 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
-from semistream.errors import SemistreamError, StoreError
-from semistream.joins.sweep.cache import TupleCache
+from semistream import kernels
+from semistream.errors import SemistreamError, SharedMemoryError, StoreError
+from semistream.joins.sweep.cache import MAGIC, TupleCache
 from semistream.rows import RowLayout
 from semistream.spark.area import Area
 from semistream.stores import MasterStore
@@ -53,19 +56,31 @@ def shared_table(area: Area, prefix: str, content: StoreVersion, load: Callable[
     name = f"{prefix}-table-{_mark(content) & (2**64 - 1):016x}"
     with area.locked(f"{prefix}-table"):
         if area.stat(name) is None:
-            draft = area.open(f"{prefix}-draft")
-            os.ftruncate(draft, 0)
-            with os.fdopen(draft, "wb") as file:
-                table = load()
+            table, draft = load(), f"{prefix}-draft"
+            with _room_for(area, draft, table.nbytes), os.fdopen(area.open(draft), "wb") as file:
+                file.truncate()
                 with pa.ipc.new_file(file, table.schema) as writer:
                     writer.write_table(table)
             del table
             for other in area.names(f"{prefix}-table-"):  # tasks that still map one are not disturbed
                 area.unlink(other)
-            area.rename(f"{prefix}-draft", name)
+            area.rename(draft, name)
         with os.fdopen(area.open(name), "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     return pa.ipc.open_file(pa.py_buffer(memory)).read_all()
+
+
+@contextmanager
+def _room_for(area: Area, name: str, size: int) -> Iterator[None]:
+    """While a file gets its room; where there is none, the file goes and an error says what helps."""
+    try:
+        yield
+    except OSError as error:
+        area.unlink(name)
+        raise SharedMemoryError(
+            f"no {size:,} bytes for what the tasks of this host share in {area.path}: {error.strerror or error}; make "
+            "that file system larger (a container's /dev/shm: --shm-size), or give the join less memory (memory=)"
+        ) from error
 
 
 @contextmanager
@@ -117,28 +132,66 @@ def _mark(*what: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "little", signed=True)
 
 
-class SharedCache(TupleCache):
-    """A tuple cache in a file that several processes map, at one version of the master."""
+def _is_newer(fd: int, content: StoreVersion) -> bool:
+    """Does this cache hold a later version of the same store?"""
+    k, fields = kernels.cache, np.zeros(kernels.cache.HEADER_FIELDS, np.int64)
+    os.preadv(fd, [fields], 0)
+    sound = fields[k.MAGIC] == MAGIC and not fields[k.DIRTY]
+    return bool(sound and fields[k.STORE] == _mark(content.store_id) and fields[k.VERSION] > content.number)
 
-    def __init__(self, area: Area, name: str, layout: RowLayout, shape: dict[str, int]) -> None:
-        self._name, size = name, shape["size"]
+
+def _give_back(fd: int) -> None:
+    """Free the memory of a file that has lost its name. Its size stays, and so does the header: both are looked at
+    without the lock by those who map it.
+    """
+    fcntl.flock(fd, fcntl.LOCK_EX)  # nobody reads or writes now, and afterwards they see that it has no name
+    size = os.fstat(fd).st_size
+    if size > mmap.PAGESIZE:
+        with suppress(OSError), mmap.mmap(fd, size) as memory:  # not every file system can
+            memory.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE, size - mmap.PAGESIZE)
+
+
+class SharedCache(TupleCache):
+    """A tuple cache in a file that several processes map, at one version of the master. A file never changes its size:
+    one of another size takes the name, and those who still map the former one go without.
+    """
+
+    @classmethod
+    def opened(
+        cls, area: Area, name: str, layout: RowLayout, shape: dict[str, int], content: StoreVersion
+    ) -> Self | None:
+        """The cache of that name for a task's version; None while a newer version has one of another size."""
+        size = shape["size"]
+        with area.locked(f"{name}-lock"), ExitStack() as on_error:
+            fd = area.open(name)
+            on_error.callback(os.close, fd)
+            if os.fstat(fd).st_size not in (0, size):
+                if _is_newer(fd, content):
+                    return None
+                area.unlink(name)
+                _give_back(fd)
+                fd = area.open(name)
+                on_error.callback(os.close, fd)
+            if os.fstat(fd).st_size == 0:  # nobody maps it yet
+                with _room_for(area, name, size):
+                    # Reserved now: a write to shared memory that is full later would kill the process.
+                    os.posix_fallocate(fd, 0, size)
+            return cls(name, os.dup(fd), layout, shape)
+
+    def __init__(self, name: str, fd: int, layout: RowLayout, shape: dict[str, int]) -> None:
+        self._name, self._fd = name, fd
         self._marks = 0, 0, 0  # of the running task's store and its content, and the version's number
-        self._fd = area.open(name)
         with self._locked(fcntl.LOCK_EX):
-            fresh = os.fstat(self._fd).st_size != size
-            if fresh:
-                os.ftruncate(self._fd, 0)
-                # Reserved now: a write to shared memory that is full later would kill the process.
-                os.posix_fallocate(self._fd, 0, size)
-            super().__init__(mmap.mmap(self._fd, size), layout, shape)
-            if fresh or not self.sound:
+            super().__init__(mmap.mmap(fd, shape["size"]), layout, shape)
+            if not self.sound:
                 self.reset()
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
+    def _locked(self, how: int) -> Iterator[bool]:
+        """Is it still the file of its name? Another one is not used: its memory has been given back."""
         fcntl.flock(self._fd, how)
         try:
-            yield
+            yield os.fstat(self._fd).st_nlink > 0
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
@@ -153,7 +206,9 @@ class SharedCache(TupleCache):
         content = store.manifest.identity
         self._marks = _mark(content.store_id), _mark(content), content.number
         k, h = self._kernels, self.header
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX) as current:
+            if not current:
+                return
             if h[k.DIRTY] or not self.sound or h[k.STORE] != self._marks[0]:
                 self.reset()
             elif h[k.CONTENT] == self._marks[1] or h[k.VERSION] > content.number:
@@ -182,18 +237,18 @@ class SharedCache(TupleCache):
     @contextmanager
     def reading(self) -> Iterator[bool]:
         """See `TupleCache.reading`: False while the cache is at another version, or damaged."""
-        with self._locked(fcntl.LOCK_SH):
-            yield self._usable
+        with self._locked(fcntl.LOCK_SH) as current:
+            yield current and self._usable
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """See `TupleCache.writing`; the dirty mark stays when the process dies in here."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX) as current:
             k, h = self._kernels, self.header
-            if not self.sound or (h[k.DIRTY] and h[k.CONTENT] == self._marks[1]):
+            if current and (not self.sound or (h[k.DIRTY] and h[k.CONTENT] == self._marks[1])):
                 self.reset()
                 self._holds_content()
-            if not self._usable:
+            if not current or not self._usable:
                 yield False
                 return
             h[k.DIRTY] = 1

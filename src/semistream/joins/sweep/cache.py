@@ -21,7 +21,7 @@ from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of, own_memory
 from semistream.stores.contract import StoreFacts
 
-_MAGIC = 0x53454D4943414348
+MAGIC = 0x53454D4943414348
 _WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
 _WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
 # With these two the hit ratio came closest to perfect LFU (docs/decisions/0005-cache-policy.md): a sketch smaller than
@@ -48,7 +48,7 @@ class TupleCache:
         cells, buckets, sketch, self.table_bytes = self.geometry(shape["size"], cell_bytes)
         value_at = kernels.cache.SIMPLE_VALUE_AT if simple else kernels.cache.CHAIN_VALUE_AT
         # What never changes: the header's first fields, from `MAGIC` to `CELLS_AT`.
-        self._fixed = [_MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
+        self._fixed = [MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
         self._fixed += [_HEADER_BYTES, self.table_bytes - sketch, self.table_bytes]
         self.cell_cost = _cell_cost(cell_bytes)
 
