@@ -1,4 +1,4 @@
-"""The cache that workers share, at versions of a master that leave it different sizes; and shared memory that is full."""
+"""The cache that workers share, at versions of a master that leave it other sizes; and shared memory that is full."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -75,15 +76,20 @@ class Child:
         self._pid = os.fork()
         if self._pid == 0:
             status = 1
+
+            def pause() -> None:
+                os.write(told, b".")
+                os.read(wait, 1)
+
             try:
-                work(lambda: (os.write(told, b"."), os.read(wait, 1)) and None)
+                work(pause)
                 status = 0
             finally:
                 os._exit(status)
         os.close(told)
         os.close(wait)
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         assert os.read(self._told, 1) == b"."  # it is in the middle
         return self
 
@@ -165,7 +171,7 @@ def full(*_: object) -> None:
 def test_shared_memory_that_is_full(store: Path, application: str, monkeypatch: pytest.MonkeyPatch) -> None:
     new = operator(store, application, 2)
     with Child(interrupted(operator(store, application, 1))) as child:
-        opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        opened = len(os.listdir("/proc/self/fd"))
         for _ in range(2):
             with monkeypatch.context() as patch:
                 patch.setattr(os, "posix_fallocate", full)
@@ -175,7 +181,7 @@ def test_shared_memory_that_is_full(store: Path, application: str, monkeypatch: 
                 ):
                     pass
             assert not cache_files(application)
-        assert len(os.listdir("/proc/self/fd")) <= opened + 2  # noqa: PTH208 - the store's
+        assert len(os.listdir("/proc/self/fd")) <= opened + 2
         assert child.end() == 0
     with run_task(new, STREAM) as task:
         join(task)

@@ -134,10 +134,10 @@ def _mark(*what: object) -> int:
 
 def _is_newer(fd: int, content: StoreVersion) -> bool:
     """Does this cache hold a later version of the same store?"""
-    k, fields = kernels.cache, np.zeros(kernels.cache.HEADER_FIELDS, np.int64)
-    os.preadv(fd, [fields], 0)
-    sound = fields[k.MAGIC] == MAGIC and not fields[k.DIRTY]
-    return bool(sound and fields[k.STORE] == _mark(content.store_id) and fields[k.VERSION] > content.number)
+    k = kernels.cache
+    h = np.frombuffer(os.pread(fd, 8 * k.HEADER_FIELDS, 0).ljust(8 * k.HEADER_FIELDS, b"\0"), np.int64)
+    sound = h[k.MAGIC] == MAGIC and not h[k.DIRTY]
+    return bool(sound and h[k.STORE] == _mark(content.store_id) and h[k.VERSION] > content.number)
 
 
 def _give_back(fd: int) -> None:
