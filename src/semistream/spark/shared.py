@@ -17,7 +17,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Self
 
 import numpy as np
@@ -132,25 +132,6 @@ def _mark(*what: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "little", signed=True)
 
 
-def _is_newer(fd: int, content: StoreVersion) -> bool:
-    """Does this cache hold a later version of the same store?"""
-    k = kernels.cache
-    h = np.frombuffer(os.pread(fd, 8 * k.HEADER_FIELDS, 0).ljust(8 * k.HEADER_FIELDS, b"\0"), np.int64)
-    sound = h[k.MAGIC] == MAGIC and not h[k.DIRTY]
-    return bool(sound and h[k.STORE] == _mark(content.store_id) and h[k.VERSION] > content.number)
-
-
-def _give_back(fd: int) -> None:
-    """Free the memory of a file that has lost its name. Its size stays, and so does the header: both are looked at
-    without the lock by those who map it.
-    """
-    fcntl.flock(fd, fcntl.LOCK_EX)  # nobody reads or writes now, and afterwards they see that it has no name
-    size = os.fstat(fd).st_size
-    if size > mmap.PAGESIZE:
-        with suppress(OSError), mmap.mmap(fd, size) as memory:  # not every file system can
-            memory.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE, size - mmap.PAGESIZE)
-
-
 class SharedCache(TupleCache):
     """A tuple cache in a file that several processes map, at one version of the master. A file never changes its size:
     one of another size takes the name, and those who still map the former one go without.
@@ -161,22 +142,25 @@ class SharedCache(TupleCache):
         cls, area: Area, name: str, layout: RowLayout, shape: dict[str, int], content: StoreVersion
     ) -> Self | None:
         """The cache of that name for a task's version; None while a newer version has one of another size."""
-        size = shape["size"]
-        with area.locked(f"{name}-lock"), ExitStack() as on_error:
-            fd = area.open(name)
-            on_error.callback(os.close, fd)
-            if os.fstat(fd).st_size not in (0, size):
-                if _is_newer(fd, content):
-                    return None
-                area.unlink(name)
-                _give_back(fd)
-                fd = area.open(name)
-                on_error.callback(os.close, fd)
-            if os.fstat(fd).st_size == 0:  # nobody maps it yet
-                with _room_for(area, name, size):
-                    # Reserved now: a write to shared memory that is full later would kill the process.
-                    os.posix_fallocate(fd, 0, size)
-            return cls(name, os.dup(fd), layout, shape)
+        k, size = kernels.cache, shape["size"]
+        with area.locked(f"{name}-lock"):
+            with area.locked(name) as fd:  # nobody reads or writes now, and afterwards they see that it has no name
+                before = os.fstat(fd).st_size
+                if before not in (0, size):
+                    h = np.frombuffer(os.pread(fd, 8 * k.HEADER_FIELDS, 0).ljust(8 * k.HEADER_FIELDS, b"\0"), np.int64)
+                    sound = h[k.MAGIC] == MAGIC and not h[k.DIRTY] and h[k.STORE] == _mark(content.store_id)
+                    if sound and h[k.VERSION] > content.number:
+                        return None
+                    area.unlink(name)
+                    # Its header stays: that is looked at without the lock. Not every file system can free the rest.
+                    with suppress(OSError, ValueError), mmap.mmap(fd, before) as memory:
+                        memory.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE, before - mmap.PAGESIZE)
+            with area.locked(name) as fd:
+                if os.fstat(fd).st_size == 0:  # nobody maps it yet
+                    with _room_for(area, name, size):
+                        # Reserved now: a write to shared memory that is full later would kill the process.
+                        os.posix_fallocate(fd, 0, size)
+                return cls(name, os.dup(fd), layout, shape)
 
     def __init__(self, name: str, fd: int, layout: RowLayout, shape: dict[str, int]) -> None:
         self._name, self._fd = name, fd

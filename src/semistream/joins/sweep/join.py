@@ -287,18 +287,16 @@ class SweepJoin(Join):
         """
         if self.hot is None or self.cache is None or not self.cache.take_warming():
             return
-        done, ends = False, self._clock() + min(self.settings.wait_seconds, WARMING_SECONDS / 2)
+        done, over, ends = False, False, self._clock() + min(self.settings.wait_seconds, WARMING_SECONDS / 2)
         most_bytes = self._counters().bytes + self.facts.bytes
         try:
             for piece in self.hot.load(self.window_limit, self.cache.free_cells):
                 for _ in self.lanes[0].warm_up(*piece):
                     self._account()
-                    if self._clock() >= ends or self._counters().bytes >= most_bytes:
+                    if over := self._clock() >= ends or self._counters().bytes >= most_bytes:
                         break
-                else:
-                    if not self.cache.full:
-                        continue
-                break
+                if over or self.cache.full:
+                    break
             done = True
         finally:
             self.cache.end_warming(done=done)
