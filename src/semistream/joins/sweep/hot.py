@@ -35,7 +35,6 @@ _PIECE = 1_024  # keys of which a checksum is taken at once
 _LEAST_KEYS = 64  # that are worth a piece
 _WORK_BYTES = 48  # of a key that is read or written: as it is in the file, and sorted
 _MOST_KEYS = 1 << 22
-_MOST_ARRIVALS = 1 << 40
 _GROWTH = 1.25
 _SECONDS = 300.0  # the age at which a file is written again
 _LONG_SECONDS = 3600.0  # the age at which it no longer matters how much it holds
@@ -84,7 +83,7 @@ class HotKeys:
                     for piece in _pieces(file, at_once):
                         found = np.frombuffer(piece, _KEY)
                         codes, first = np.unique(found["code"], return_index=True)
-                        yield codes, found["count"][first], min(about.arrivals, _MOST_ARRIVALS)
+                        yield codes, found["count"][first], about.arrivals
         finally:
             self._budget.release(_PART)
 
