@@ -36,6 +36,10 @@ class MemoryBudgetError(SemistreamError):
     """A budget too small for even one row, or a part that asked for more than was granted."""
 
 
+class SharedMemoryError(SemistreamError):
+    """No room in shared memory for what the tasks of a host share; the message names the place and the size."""
+
+
 class StoreError(SemistreamError):
     """A master store that cannot be used."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +88,7 @@ def test_a_damaged_file_means_a_cold_start(store: MasterStore, tmp_path: Path, d
         changed[len(changed) // 3 : len(changed) // 2] ^= 0x5A
         hot.write_bytes(changed.tobytes())
     else:
-        hot.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "noise": bytes(range(256)) * 40}[damage])
+        hot.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "noise": whole[:8] + bytes(range(256))}[damage])
     _, found = run(store, hot)
     assert_same_rows(found, expected)
 
@@ -104,7 +106,7 @@ def test_any_damage_within_any_budget(store: MasterStore, tmp_path: Path, memory
         assert_same_rows(found, expected)
         if hot.exists():
             content = np.frombuffer(hot.read_bytes(), np.uint8).copy()
-            places = random.integers(0, len(content), 8)
+            places = random.integers(8, len(content), 8)  # behind what makes it ours
             content[places] ^= np.uint8(1) << random.integers(0, 8, 8).astype(np.uint8)
             hot.write_bytes(content.tobytes())
 
@@ -123,7 +125,7 @@ def keys_of(hot: Path) -> np.typing.NDArray[np.void]:
 
 
 def loaded(hot: Path, store: MasterStore) -> list[int]:
-    pieces = HotKeys(hot, store.codec.fields, Budget("1MB")).load(1 << 20)
+    pieces = HotKeys(hot, store.codec.fields, Budget("1MB")).load(1 << 20, 1 << 20)
     return [int(code) for codes, _, _ in pieces for code in codes]
 
 
@@ -155,10 +157,12 @@ def test_every_damage_is_seen(store: MasterStore, tmp_path: Path) -> None:
         changed = bytearray(whole)
         changed[place] ^= 1 << int(random.integers(8))
         hot.write_bytes(bytes(changed))
-        assert not loaded(hot, store)
+        with pytest.raises(ArgumentError) if place < 8 else nullcontext():  # a file of something else
+            assert not loaded(hot, store)
     for length in range(len(whole)):
         hot.write_bytes(whole[:length])
-        assert not loaded(hot, store)
+        with pytest.raises(ArgumentError) if 0 < length < 8 else nullcontext():
+            assert not loaded(hot, store)
 
 
 def test_a_pipe_and_another_users_file_are_not_read(store: MasterStore, tmp_path: Path) -> None:
@@ -230,9 +234,9 @@ def test_keys_of_another_type_are_no_hints(store: MasterStore, tmp_path: Path) -
     hot = tmp_path / "hot.arrow"
     run(store, hot)
     made = make_join(STREAM, store, on="key", memory=MEMORY, algorithm="sweep")
-    assert list(HotKeys(hot, store.codec.fields, made.budget).load(1 << 20))
+    assert list(HotKeys(hot, store.codec.fields, made.budget).load(1 << 20, 1 << 20))
     other = MasterStore.build(pa.table({"key": [1.5], "x": [1]}), tmp_path / "other", key="key")
-    assert not list(HotKeys(hot, other.codec.fields, made.budget).load(1 << 20))
+    assert not list(HotKeys(hot, other.codec.fields, made.budget).load(1 << 20, 1 << 20))
 
 
 def test_keys_that_have_gone_and_rows_that_have_changed(store: MasterStore, tmp_path: Path) -> None:
@@ -335,3 +339,106 @@ def test_a_warm_up_whose_process_has_died_is_taken_over(store: MasterStore, tmp_
     assert not made.cache.take_warming()  # somebody is at it
     made.cache.header[made.cache._kernels.WARMED] -= 61
     assert made.cache.take_warming()
+
+
+@pytest.mark.parametrize("content", ["secret\n", "a,b\n" * 1000, "semihot"])
+def test_a_file_of_something_else_is_refused_and_stays(store: MasterStore, tmp_path: Path, content: str) -> None:
+    hot = tmp_path / "sales.csv"
+    hot.write_text(content)
+    os.utime(hot, (1, 1))
+    with pytest.raises(ArgumentError, match=r"hot_keys=.*sales\.csv.*another path"):
+        run(store, hot)
+    assert hot.read_text() == content
+    hot.unlink()
+    made, _ = run(store, hot)
+    hot.write_text(content)  # it may also come later
+    os.utime(hot, (1, 1))
+    assert isinstance(made, SweepJoin)
+    assert made.hot is not None
+    assert made.cache is not None
+    made.hot.save(made.cache, made.window_limit)
+    assert hot.read_text() == content
+
+
+def test_a_store_survives_hot_keys_at_its_manifest(tmp_path: Path) -> None:
+    small = MasterStore.build(pa.table({"key": [1, 2]}), tmp_path / "s", key="key")
+    [manifest] = (tmp_path / "s").glob("version-*.json")
+    os.utime(manifest, (1, 1))
+    with pytest.raises(ArgumentError, match="another path"):
+        make_join(STREAM, small, on="key", algorithm="sweep", hot_keys=manifest)
+    assert MasterStore.open(tmp_path / "s").version == 1
+
+
+def test_a_pipe_and_another_users_file_stay(store: MasterStore, tmp_path: Path) -> None:
+    pipe, hot = tmp_path / "pipe", tmp_path / "hot"
+    os.mkfifo(pipe)
+    run(store, pipe)
+    assert pipe.is_fifo()
+    if os.geteuid() == 0:
+        hot.write_text("theirs")
+        os.chown(hot, 12345, 12345)
+        run(store, hot)
+        assert hot.read_text() == "theirs"
+
+
+def test_drafts_of_killed_runs_go(store: MasterStore, tmp_path: Path) -> None:
+    names = [".hot.0123456789ab", ".hot.ba9876543210", ".hot.swp", ".hotter.0123456789ab"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / names[1]).write_bytes(b"being written")
+    run(store, tmp_path / "hot")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], "hot"])
+
+
+def warmed(store: MasterStore, hot: Path, memory: str = "400KB", clock: Callable[[], float] = lambda: 0.0) -> SweepJoin:
+    made = make_join(STREAM, store, on="key", memory=memory, algorithm="sweep", hot_keys=hot, threads=1)
+    assert isinstance(made, SweepJoin)
+    made._clock = clock
+    made._warm_up()
+    made.check()
+    return made
+
+
+def keep_all(store: MasterStore, hot: Path) -> None:
+    """Every key of the store has been hot; those that divide by 100 were the hottest."""
+    run(store, hot)
+    codes, _ = store.codec.encode([pa.array(np.arange(KEYS))])
+    keys = np.empty(KEYS, hot_module._KEY)
+    keys["code"], keys["count"] = codes, np.where(np.arange(KEYS) % 100 == 0, 200, 1 + np.arange(KEYS) % 50)
+    rewrite(hot, keys[np.argsort(-keys["count"].astype(int), kind="stable")].tobytes(), arrivals=100_000_000)
+
+
+def test_a_warm_start_reads_the_store_once_at_most(store: MasterStore, tmp_path: Path) -> None:
+    keep_all(store, tmp_path / "hot")
+    direct = MasterStore.open(store.path, direct=True)
+    for memory in ("400KB", "4MB"):
+        made = warmed(direct, tmp_path / "hot", memory)
+        assert made.cache is not None
+        assert made.cache.warm
+        assert made.cache.rows > 1_000
+        assert made._counters().bytes <= 1.5 * direct.facts.bytes
+
+
+def test_a_warm_start_ends_when_rows_have_waited(store: MasterStore, tmp_path: Path) -> None:
+    keep_all(store, tmp_path / "hot")
+    asked = itertools.count()
+    made = warmed(store, tmp_path / "hot", "4MB", clock=lambda: 0.6 * next(asked))  # of one second
+    assert next(asked) == 3
+    assert made.cache is not None
+    assert made.cache.warm
+    assert 0 < made.cache.rows < KEYS
+
+
+def test_the_hottest_keys_of_a_larger_cache_stay_in_a_smaller_one(store: MasterStore, tmp_path: Path) -> None:
+    keep_all(store, tmp_path / "hot")
+    for memory in ("200KB", "400KB", "4MB"):
+        made = warmed(store, tmp_path / "hot", memory)
+        assert made.cache is not None
+        found: dict[int, int] = {}
+        for codes, counts in made.cache.hot_keys(1 << 16):
+            found.update(zip(codes.tolist(), counts.tolist(), strict=True))
+        hottest, _ = store.codec.encode([pa.array(np.arange(0, KEYS, 100))])
+        there = [found[int(code)] for code in hottest if int(code) in found]
+        assert len(there) >= 0.95 * len(hottest)
+        assert min(there) >= 100

@@ -189,8 +189,12 @@ def run_task(operator: Operator, stream: pa.Schema, how: How | None = None) -> I
             cache = _open_cache(operator, store, plan, here, division.cache)
             budget = Budget(own - room - division.cache // operator.tasks, given=given)
             settings = SweepSettings(wait_seconds=_MAX_DEADLINE, adapt=False, hot_keys=operator.spec.hot_keys)
-            parts = partial(divide, operator, store, plan, how)
-            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, divide=lambda times: parts(times)[0])
+
+            def parts(times: float) -> Division:
+                made = divide(operator, store, plan, how, times)[0]
+                return made if cache is not None else replace(made, cache=0)  # another version's bytes, or too few
+
+            join: Join = SweepJoin(store, plan, budget, settings, cache=cache, divide=parts)
         elif operator.algorithm == "whole":
             # The first task of a version loads the table, and all of this host share it.
             hold = partial(shared_table, here, operator.identity, store.manifest.identity)
@@ -259,8 +263,9 @@ def _open_cache(operator: Operator, store: MasterStore, plan: LookupPlan, here: 
         # A worker keeps the last one of each operator: mapping it again would fault in every page again.
         while len(_caches) >= operator.operator_count:
             _caches.pop(next(iter(_caches))).close()
-        cache = SharedCache(here, name, layout, shape)
-    _caches[here.path, name] = cache  # the last one is the one used last
-    cache.layout = layout
-    cache.advance(store)
+        cache = SharedCache.opened(here, name, layout, shape, store.manifest.identity)
+    if cache is not None:
+        _caches[here.path, name] = cache  # the last one is the one used last
+        cache.layout = layout
+        cache.advance(store)
     return cache

@@ -13,6 +13,7 @@ from semistream.errors import ArgumentError, SchemaError
 from semistream.joins.contract import Join
 from semistream.joins.papers.waiting_join import WaitingJoin
 from semistream.joins.sizes import stream_row_bytes
+from semistream.joins.sweep.hot import check_replaceable
 from semistream.lookup.bind import LookupPlan, bind
 from semistream.lookup.choose import SPARK_CANDIDATES, Choice, choose_algorithm
 from semistream.lookup.run import open_store
@@ -85,6 +86,8 @@ def prepare(about: FrameFacts, store: MasterStore | str | os.PathLike[str], spec
         memory_bytes -= shed_bytes
         shed = replace(shed, to=shed.directory.resolve(), clock=time.monotonic)  # the same place for all tasks
     plan = bind(spec, stream, opened, ignore_case=about.ignore_case)
+    if spec.hot_keys is not None:
+        check_replaceable(spec.hot_keys)
     read = plan.reads(opened)
     given = memory_bytes + shed_bytes
     choice = choose_algorithm(

@@ -18,11 +18,14 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
-from semistream.errors import SemistreamError, StoreError
-from semistream.joins.sweep.cache import TupleCache
+from semistream import kernels
+from semistream.errors import SemistreamError, SharedMemoryError, StoreError
+from semistream.joins.sweep.cache import MAGIC, TupleCache
 from semistream.rows import RowLayout
 from semistream.spark.area import Area
 from semistream.stores import MasterStore
@@ -53,19 +56,31 @@ def shared_table(area: Area, prefix: str, content: StoreVersion, load: Callable[
     name = f"{prefix}-table-{_mark(content) & (2**64 - 1):016x}"
     with area.locked(f"{prefix}-table"):
         if area.stat(name) is None:
-            draft = area.open(f"{prefix}-draft")
-            os.ftruncate(draft, 0)
-            with os.fdopen(draft, "wb") as file:
-                table = load()
+            table, draft = load(), f"{prefix}-draft"
+            with _room_for(area, draft, table.nbytes), os.fdopen(area.open(draft), "wb") as file:
+                file.truncate()
                 with pa.ipc.new_file(file, table.schema) as writer:
                     writer.write_table(table)
             del table
             for other in area.names(f"{prefix}-table-"):  # tasks that still map one are not disturbed
                 area.unlink(other)
-            area.rename(f"{prefix}-draft", name)
+            area.rename(draft, name)
         with os.fdopen(area.open(name), "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     return pa.ipc.open_file(pa.py_buffer(memory)).read_all()
+
+
+@contextmanager
+def _room_for(area: Area, name: str, size: int) -> Iterator[None]:
+    """While a file gets its room; where there is none, the file goes and an error says what helps."""
+    try:
+        yield
+    except OSError as error:
+        area.unlink(name)
+        raise SharedMemoryError(
+            f"no {size:,} bytes for what the tasks of this host share in {area.path}: {error.strerror or error}; make "
+            "that file system larger (a container's /dev/shm: --shm-size), or give the join less memory (memory=)"
+        ) from error
 
 
 @contextmanager
@@ -118,27 +133,49 @@ def _mark(*what: object) -> int:
 
 
 class SharedCache(TupleCache):
-    """A tuple cache in a file that several processes map, at one version of the master."""
+    """A tuple cache in a file that several processes map, at one version of the master. A file never changes its size:
+    one of another size takes the name, and those who still map the former one go without.
+    """
 
-    def __init__(self, area: Area, name: str, layout: RowLayout, shape: dict[str, int]) -> None:
-        self._name, size = name, shape["size"]
+    @classmethod
+    def opened(
+        cls, area: Area, name: str, layout: RowLayout, shape: dict[str, int], content: StoreVersion
+    ) -> Self | None:
+        """The cache of that name for a task's version; None while a newer version has one of another size."""
+        k, size = kernels.cache, shape["size"]
+        with area.locked(f"{name}-lock"):
+            with area.locked(name) as fd:  # nobody reads or writes now, and afterwards they see that it has no name
+                before = os.fstat(fd).st_size
+                if before not in (0, size):
+                    h = np.frombuffer(os.pread(fd, 8 * k.HEADER_FIELDS, 0).ljust(8 * k.HEADER_FIELDS, b"\0"), np.int64)
+                    sound = h[k.MAGIC] == MAGIC and not h[k.DIRTY] and h[k.STORE] == _mark(content.store_id)
+                    if sound and h[k.VERSION] > content.number:
+                        return None
+                    area.unlink(name)
+                    # Its header stays: that is looked at without the lock. Not every file system can free the rest.
+                    with suppress(OSError, ValueError), mmap.mmap(fd, before) as memory:
+                        memory.madvise(mmap.MADV_REMOVE, mmap.PAGESIZE, before - mmap.PAGESIZE)
+            with area.locked(name) as fd:
+                if os.fstat(fd).st_size == 0:  # nobody maps it yet
+                    with _room_for(area, name, size):
+                        # Reserved now: a write to shared memory that is full later would kill the process.
+                        os.posix_fallocate(fd, 0, size)
+                return cls(name, os.dup(fd), layout, shape)
+
+    def __init__(self, name: str, fd: int, layout: RowLayout, shape: dict[str, int]) -> None:
+        self._name, self._fd = name, fd
         self._marks = 0, 0, 0  # of the running task's store and its content, and the version's number
-        self._fd = area.open(name)
         with self._locked(fcntl.LOCK_EX):
-            fresh = os.fstat(self._fd).st_size != size
-            if fresh:
-                os.ftruncate(self._fd, 0)
-                # Reserved now: a write to shared memory that is full later would kill the process.
-                os.posix_fallocate(self._fd, 0, size)
-            super().__init__(mmap.mmap(self._fd, size), layout, shape)
-            if fresh or not self.sound:
+            super().__init__(mmap.mmap(fd, shape["size"]), layout, shape)
+            if not self.sound:
                 self.reset()
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
+    def _locked(self, how: int) -> Iterator[bool]:
+        """Is it still the file of its name? Another one is not used: its memory has been given back."""
         fcntl.flock(self._fd, how)
         try:
-            yield
+            yield os.fstat(self._fd).st_nlink > 0
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
@@ -153,7 +190,9 @@ class SharedCache(TupleCache):
         content = store.manifest.identity
         self._marks = _mark(content.store_id), _mark(content), content.number
         k, h = self._kernels, self.header
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX) as current:
+            if not current:
+                return
             if h[k.DIRTY] or not self.sound or h[k.STORE] != self._marks[0]:
                 self.reset()
             elif h[k.CONTENT] == self._marks[1] or h[k.VERSION] > content.number:
@@ -182,18 +221,18 @@ class SharedCache(TupleCache):
     @contextmanager
     def reading(self) -> Iterator[bool]:
         """See `TupleCache.reading`: False while the cache is at another version, or damaged."""
-        with self._locked(fcntl.LOCK_SH):
-            yield self._usable
+        with self._locked(fcntl.LOCK_SH) as current:
+            yield current and self._usable
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """See `TupleCache.writing`; the dirty mark stays when the process dies in here."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX) as current:
             k, h = self._kernels, self.header
-            if not self.sound or (h[k.DIRTY] and h[k.CONTENT] == self._marks[1]):
+            if current and (not self.sound or (h[k.DIRTY] and h[k.CONTENT] == self._marks[1])):
                 self.reset()
                 self._holds_content()
-            if not self._usable:
+            if not current or not self._usable:
                 yield False
                 return
             h[k.DIRTY] = 1

@@ -21,7 +21,7 @@ from semistream.keys import Codes, Mask
 from semistream.rows import Addresses, PackedRows, RowLayout, address_of, own_memory
 from semistream.stores.contract import StoreFacts
 
-_MAGIC = 0x53454D4943414348
+MAGIC = 0x53454D4943414348
 _WAYS_PER_CELL = 1.2  # ten ways a bucket: some buckets are full before all cells are
 _WAY_BYTES = 6.4  # a 64-byte bucket of ten ways
 # With these two the hit ratio came closest to perfect LFU (docs/decisions/0005-cache-policy.md): a sketch smaller than
@@ -31,7 +31,7 @@ _LEAST_CELLS = 8
 _HEADER_BYTES = 32 * 8
 _CELL_ROOM = 1.1  # times a key's mean rows; longer ones take several cells
 _PERIOD = 40  # arrivals a cell before the counts are halved
-_WARMING_SECONDS = 60  # after which whoever fills a cache anew is taken for dead
+WARMING_SECONDS = 60  # after which whoever fills a cache anew is taken for dead
 _LONG_AGO = 1_000  # added to the time, so that 0 lies further back
 _FREQUENT = (64, 16, 4, 0)  # counts from which on keys are listed together
 
@@ -48,7 +48,7 @@ class TupleCache:
         cells, buckets, sketch, self.table_bytes = self.geometry(shape["size"], cell_bytes)
         value_at = kernels.cache.SIMPLE_VALUE_AT if simple else kernels.cache.CHAIN_VALUE_AT
         # What never changes: the header's first fields, from `MAGIC` to `CELLS_AT`.
-        self._fixed = [_MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
+        self._fixed = [MAGIC, cells, buckets, sketch, cell_bytes, value_at, int(simple)]
         self._fixed += [_HEADER_BYTES, self.table_bytes - sketch, self.table_bytes]
         self.cell_cost = _cell_cost(cell_bytes)
 
@@ -116,9 +116,18 @@ class TupleCache:
         return self.table_bytes + int(self.header[self._kernels.TOP]) * self.shape["cell_bytes"]
 
     @property
-    def full(self) -> bool:
+    def free_cells(self) -> int:
         k, h = self._kernels, self.header
-        return bool(h[k.FREE_COUNT] + h[k.LIMIT] - h[k.TOP] <= 0)
+        return int(h[k.FREE_COUNT] + h[k.LIMIT] - h[k.TOP])
+
+    @property
+    def full(self) -> bool:
+        return self.free_cells <= 0
+
+    @property
+    def _period(self) -> int:
+        """Arrivals after which the counts are halved."""
+        return _PERIOD * max(1024, int(self.header[self._kernels.LIMIT]))
 
     @property
     def arrivals_counted(self) -> int:
@@ -153,7 +162,7 @@ class TupleCache:
         starts = packed.offsets[first]
         lengths = packed.offsets[last] - starts
         kernels.cache_admission.admit(h, codes, starts + address_of(packed.buffer), lengths, least, longest)
-        if h[k.COUNTED] > _PERIOD * max(1024, int(h[k.LIMIT])):
+        if h[k.COUNTED] > self._period:
             k.halve(h)
 
     def offer_absent(self, codes: Codes, least: int) -> None:
@@ -175,16 +184,18 @@ class TupleCache:
                 yield codes[:count], counts[:count]
 
     def expect(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
-        """Take it that these keys have come so often among so many arrivals: `offer` will find them as frequent."""
-        kernels.cache_admission.expect(self.header, codes, counts, arrivals)
+        """Take it that these keys have come so often among so many arrivals: `offer` will find them as frequent. More
+        arrivals than a period has, in a larger cache, must not halve the counts.
+        """
+        kernels.cache_admission.expect(self.header, codes, counts, min(arrivals, self._period))
 
     def take_warming(self) -> bool:
         """Is nobody else filling this cache with what was hot in an earlier run? Then the caller has to."""
         h, warmed, now = self.header, self._kernels.WARMED, int(time.monotonic()) + _LONG_AGO
-        if h[warmed] == self._kernels.WARM or now < h[warmed] + _WARMING_SECONDS:
+        if h[warmed] == self._kernels.WARM or now < h[warmed] + WARMING_SECONDS:
             return False  # without the lock: it is asked for every block of a task
         with self.writing() as usable:
-            mine = usable and h[warmed] != self._kernels.WARM and now >= h[warmed] + _WARMING_SECONDS
+            mine = usable and h[warmed] != self._kernels.WARM and now >= h[warmed] + WARMING_SECONDS
             if mine:
                 h[warmed] = now
             return bool(mine)

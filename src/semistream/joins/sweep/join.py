@@ -41,7 +41,7 @@ from semistream.errors import ArgumentError, InvariantError
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.output import pieces
 from semistream.joins.sizes import charge, output_row_bytes, projected, row_charge
-from semistream.joins.sweep.cache import TupleCache, key_cell
+from semistream.joins.sweep.cache import WARMING_SECONDS, TupleCache, key_cell
 from semistream.joins.sweep.hot import HotKeys
 from semistream.joins.sweep.lane import AbsentKeys, Arrived, Lane
 from semistream.joins.sweep.split import Balance, Division, predict_sweep
@@ -288,15 +288,20 @@ class SweepJoin(Join):
             self.hot.save(self.cache, self.window_limit)
 
     def _warm_up(self) -> None:
-        """Fill an empty cache with the rows of keys that were hot in an earlier run."""
+        """Fill an empty cache with the rows of keys that were hot in an earlier run, the most frequent first. It ends
+        early rather than keep the first rows waiting for long, or read more than the store has.
+        """
         if self.hot is None or self.cache is None or not self.cache.take_warming():
             return
-        done = False
+        done, over, ends = False, False, self._clock() + min(self.settings.wait_seconds, WARMING_SECONDS / 2)
+        most_bytes = self._counters().bytes + self.facts.bytes
         try:
-            for codes, counts, arrivals in self.hot.load(self.window_limit):
-                self.lanes[0].warm_up(codes, counts, arrivals)
-                self._account()
-                if self.cache.full:
+            for piece in self.hot.load(self.window_limit, self.cache.free_cells):
+                for _ in self.lanes[0].warm_up(*piece):
+                    self._account()
+                    if over := self._clock() >= ends or self._counters().bytes >= most_bytes:
+                        break
+                if over or self.cache.full:
                     break
             done = True
         finally:

@@ -199,8 +199,8 @@ class Lane:
         self._offer_absent(waiting.codes[~present], least)
         share.keys, share.absent = len(present), int((~present).sum())
 
-    def warm_up(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> None:
-        """Read the rows of these keys, and offer them to the cache as if each had come so often."""
+    def warm_up(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> Iterator[None]:
+        """Read the rows of these keys, and offer them to the cache as if each had come so often; chunk by chunk."""
         cache = self._cache
         assert cache is not None
         with self._offering, cache.writing() as usable:
@@ -209,6 +209,7 @@ class Lane:
         whole = np.empty(len(codes), np.bool_)
         for index, packed in self.reader.collect(codes, self.projection, self._staging, self._most_codes, whole):
             self._offer(codes, groups_of(index), packed, whole, 0)
+            yield
 
     def _offer(
         self, codes: Codes, grouped: tuple[Indices, Indices, Indices], packed: PackedRows, whole: Mask, least: int
