@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from semistream.joins import JOINS, window
+from semistream.joins import JOINS, whole, window
 from semistream.joins.sweep.join import SweepJoin
+from semistream.joins.whole import WholeJoin
 from semistream.lookup.run import make_join
 from semistream.lookup.spec import How
 from semistream.stores import MasterStore
@@ -132,3 +133,15 @@ def test_wide_rows_of_the_stream_come_out_in_bounded_batches(narrow: MasterStore
             largest, rows = max(largest, made.nbytes), rows + made.num_rows
     assert rows == 2 * 3_500
     assert largest <= 1 << 20
+
+
+def test_whole_holds_more_text_than_one_array_of_small_offsets(
+    uneven: MasterStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = pa.record_batch({"id": [WIDE, 3, KEYS + 1]})
+    before = pa.Table.from_batches(make_join(stream.schema, uneven, on="id", algorithm="whole").join([stream]))
+    monkeypatch.setattr(whole, "MOST_TEXT", 1)
+    join = make_join(stream.schema, uneven, on="id", algorithm="whole")
+    assert isinstance(join, WholeJoin)
+    assert join.table.schema.field("text").type == pa.large_string()
+    assert pa.Table.from_batches(join.join([stream])).equals(before)
