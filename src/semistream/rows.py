@@ -5,6 +5,7 @@ so a row may lie on a page, in the cache or in a staging buffer; whoever passes 
 """
 
 import mmap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ def storage_type(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return storage_type(name, kind.value_type)
     kind = without_views(kind)
-    if pa.types.is_null(kind) or not (_is_variable(kind) or pa.types.is_boolean(kind) or _has_fixed_width(kind)):
+    if varies(kind) and not _is_variable(kind):
         raise SchemaError(
             f"column {name!r} has type {kind}, which a store cannot hold; "
             "flatten nested columns or serialise them to a string or binary column before the build, "
@@ -88,13 +89,25 @@ def is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _has_fixed_width(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
-        return False
+def varies(kind: pa.DataType) -> bool:
+    """Do values of this type take different numbers of bytes, or is that not known? Dictionaries lie elsewhere."""
     try:
-        return bool(kind.bit_width % 8 == 0 and kind.bit_width > 0)
+        return isinstance(kind, pa.BaseExtensionType) or not kind.bit_width
     except ValueError:
-        return False
+        return True
+
+
+def text_sizes(columns: Iterable[pa.Array], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes that the values of some rows take in these columns together; of nested ones, as many as on average."""
+    sizes = np.zeros(len(rows), np.int64)
+    for column in columns if len(rows) else ():
+        if _is_variable(column.type):
+            kind = np.dtype(np.int64 if _is_large(column.type) else np.int32)
+            offsets = np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * kind.itemsize)
+            sizes += offsets[rows + 1] - offsets[rows]
+        else:
+            sizes += column.nbytes // len(column)
+    return sizes
 
 
 def plain_values(column: pa.Array) -> pa.Array:

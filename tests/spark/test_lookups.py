@@ -21,6 +21,8 @@ from semistream.spark.spec import EnrichSpec, Transport
 from tests.spark.streams import SMALL, frame
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
@@ -157,12 +159,12 @@ def test_a_hot_key_is_answered_piece_by_piece(spark: SparkSession, tmp_path: Pat
 
 
 def test_one_row_with_too_many_matches_is_an_error() -> None:
-    def answer(_: pa.RecordBatch, most_bytes: int) -> pa.Array:
-        raise TooManyAnswersError
+    def answer(pieces: Iterable[pa.RecordBatch], most_bytes: int) -> pa.Array:
+        raise TooManyAnswersError(list(pieces))
 
     block = pa.record_batch({"id": [1, 2]})
     with pytest.raises(FanOutError, match=r"one row has more than 67\.1 MB of matches.*multiple='first'"):
-        list(answer_block(block, answer, BlockSize([], many=True)))
+        list(answer_block([block], answer, BlockSize([], many=True), 2))
 
 
 def test_long_keys_make_blocks_small() -> None:

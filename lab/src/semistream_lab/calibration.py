@@ -26,7 +26,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.joins import JOINS, choose_join
 from semistream.joins.contract import Profile
-from semistream.joins.output import Output
+from semistream.joins.output import MOST_BYTES, Output
 from semistream.joins.papers.stream_table import StreamTable
 from semistream.keys import KeyCodec
 from semistream.lookup.bind import bind
@@ -178,7 +178,7 @@ def _steps(store: MasterStore, load: ZipfWorkload) -> dict[str, float]:
     reader = store.reader()  # the rows lie in its buffer
     keys, rows = next(iter(reader.rows()))
     count = min(len(keys), _STEP)
-    output, some = Output(plan, store.layout, Stats(), count), np.arange(count)
+    output, some = Output(plan, store.layout, Stats(), (count, MOST_BYTES)), np.arange(count)
     out = _seconds(lambda: output.pairs(table.take(slots[:count]), some, keys[:count], rows[:count]))
     start = time.perf_counter()
     table.remove(np.unique(table.lookup(codes)))

@@ -14,34 +14,39 @@ import pyarrow as pa
 from semistream.errors import FanOutError, InvariantError
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
-from semistream.rows import Addresses, RowLayout, readable
+from semistream.rows import Addresses, Projection, RowLayout, readable, text_sizes, varies
 from semistream.stats import Stats
+from semistream.stores.contract import portions
 
 Indices = npt.NDArray[np.int64]
 MOST_ROWS = 1 << 16
+MOST_BYTES = 3 << 20  # of text in a piece
 
 
 class Output:
     """Builds the batches that leave a join and counts what became of each stream row."""
 
     def __init__(
-        self, plan: LookupPlan, layout: RowLayout, stats: Stats, most_rows: int = MOST_ROWS, *, unique: bool = False
+        self, plan: LookupPlan, layout: RowLayout, stats: Stats, limits: tuple[int, int], *, unique: bool = False
     ) -> None:
-        """``unique`` says that the master has at most one row per key, so that no stream row can have several."""
+        """``limits``: rows of a piece, and bytes of its text. ``unique``: has the master at most one row per key?"""
         self.plan = plan
         self.layout = layout
         self.stats = stats
-        self.most_rows = most_rows
+        self.most_rows, self.most_bytes = limits
+        self._needed = Projection(layout, plan.needed)
+        self._texts = [at for at, field in enumerate(plan.stream) if varies(field.type)]
         self.wants_rows = plan.how in ("left", "inner")
         # Rows with equal codes are matches, and all of them are wanted.
         once = plan.multiple == "error" or (plan.multiple == "first" and self.wants_rows)
         self.sure = not plan.compares and (unique or not once)
+        self.fixed = self._needed.target.fixed and not self._texts  # do all rows of output take the same?
         self._at = [-1 if plan.is_code(name) else layout.schema.get_field_index(name) for name in plan.columns]
         self.unmatched_sample: list[object] = []
 
     def of_layout(self, layout: RowLayout) -> "Output":
         """The same for rows of another layout; both share one sample of unmatched keys."""
-        other = Output(self.plan, layout, self.stats, self.most_rows)
+        other = Output(self.plan, layout, self.stats, (self.most_rows, self.most_bytes))
         other.unmatched_sample = self.unmatched_sample
         return other
 
@@ -65,20 +70,44 @@ class Output:
         self, stream: pa.RecordBatch, left: Indices, codes: Codes, rows: Addresses
     ) -> Iterator[pa.RecordBatch]:
         """As `pairs`, in pieces."""
-        for start in range(0, len(left), self.most_rows):
-            some = slice(start, start + self.most_rows)
+        for some in self.runs(stream, left, self._master_text(rows)):
             yield self.pairs(stream, left[some], codes[some], rows[some])
+
+    def runs(self, stream: pa.RecordBatch, left: Indices, text: Indices | None = None) -> Iterator[slice]:
+        """Stream rows, or pairs with so much of the master's ``text``, in runs within the limits, or of one row."""
+        for start in range(0, len(left), self.most_rows):
+            some = slice(start, min(start + self.most_rows, len(left)))
+            if text is None and not self._texts:
+                yield some
+                continue
+            sizes = self.stream_text(stream, left[some]) + (0 if text is None else text[some])
+            for first, last in portions(sizes, self.most_bytes):
+                yield slice(start + first, start + last)
+
+    def stream_text(self, stream: pa.RecordBatch, rows: Indices) -> Indices:
+        """Bytes of text in some rows of the stream."""
+        return text_sizes([stream.column(at) for at in self._texts], rows)
+
+    def _master_text(self, rows: Addresses) -> Indices | None:
+        """Bytes of the master's rows; None where all have the same."""
+        if self._needed.target.fixed:
+            return None
+        sizes, there = np.zeros(len(rows), np.int64), np.flatnonzero(rows)
+        sizes[there] = self._needed.lengths(rows[there])
+        return sizes
 
     def matches(
         self, stream: pa.RecordBatch, left: Indices, codes: Codes, rows: Addresses, matched: Mask
     ) -> Iterator[pa.RecordBatch]:
         """Of pairs with equal codes, mark the stream rows of matches in ``matched``; give out what ``how`` wants."""
-        if not self.sure:
-            same = self.matching(stream, left, rows, matched[left])
-            left, codes, rows = left[same], codes[same], rows[same]
-        matched[left] = True
-        if self.wants_rows:
-            yield from self.bounded_pairs(stream, left, codes, rows)
+        for some in self.runs(stream, left, self._master_text(rows)):
+            of, their_codes, their_rows = left[some], codes[some], rows[some]
+            if not self.sure:
+                same = self.matching(stream, of, their_rows, matched[of])
+                of, their_codes, their_rows = of[same], their_codes[same], their_rows[same]
+            matched[of] = True
+            if self.wants_rows and len(of):
+                yield self.pairs(stream, of, their_codes, their_rows)
 
     def _decode(self, codes: Codes, rows: Addresses) -> pa.Array:
         keys = self.plan.codec.decode(codes)
@@ -118,8 +147,8 @@ class Output:
         if how == "inner":
             return
         left = np.flatnonzero(matched if how == "semi" else ~matched)
-        for start in range(0, len(left), self.most_rows):
-            rows = stream.take(pa.array(left[start : start + self.most_rows]))
+        for some in self.runs(stream, left):
+            rows = stream.take(pa.array(left[some]))
             self.stats.rows_out += rows.num_rows
             yield self._without_match(rows) if how == "left" else rows
 
@@ -137,12 +166,18 @@ def status_column(matched: Mask) -> pa.Array:
     return pa.compute.if_else(pa.array(matched), MATCHED, UNMATCHED)
 
 
-def pieces(batch: pa.RecordBatch, most_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A batch in slices of at most ``most_rows``, in the plan's schema."""
+def pieces(
+    batch: pa.RecordBatch, most_rows: int, schema: pa.Schema, most_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of at most ``most_rows`` and ``most_bytes``, or of one row, in the plan's schema."""
     if not batch.schema.equals(schema):
         batch = batch.cast(schema)
     for start in range(0, batch.num_rows, most_rows):
-        yield batch.slice(start, most_rows)
+        piece = batch.slice(start, most_rows)
+        if most_bytes is not None and piece.num_rows > 1 and piece.nbytes > most_bytes:
+            yield from pieces(piece, -(-piece.num_rows // 2), schema, most_bytes)
+        else:
+            yield piece
 
 
 def matching(

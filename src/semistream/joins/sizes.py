@@ -7,7 +7,7 @@ column once more, as it goes column by column) and what meeting takes (share by 
 import pyarrow as pa
 
 from semistream.lookup.bind import LookupPlan
-from semistream.rows import Projection, RowLayout
+from semistream.rows import Projection, RowLayout, varies
 from semistream.stores.contract import StoreFacts
 
 _WORK_BYTES = 28  # where rows are met all at once: a place in the order, a code, its group's start, and flags
@@ -17,13 +17,7 @@ SHARE_BYTES = 12  # where they are met share by share: flags, and what the share
 
 def _column_bytes(schema: pa.Schema) -> list[int]:
     """A guess of each column's bytes per row, before the first batch is seen."""
-    sizes = []
-    for field in schema:
-        try:
-            sizes.append(max(1, field.type.bit_width // 8))
-        except ValueError:
-            sizes.append(24)
-    return sizes
+    return [24 if varies(field.type) else max(1, field.type.bit_width // 8) for field in schema]
 
 
 def stream_row_bytes(schema: pa.Schema) -> int:

@@ -1,7 +1,7 @@
 """The whole master in memory: the oracle of the tests, and the upper bound of what a join can do.
 
 Idea: all needed columns as one Arrow table in code order; a batch is looked up by binary search.
-Budget: the table, and nothing else; a master that does not fit is refused with the bytes it would need.
+Budget: the table, beside pieces of output; a master that does not fit is refused with the bytes it would need.
 It shares no cache, window or page code with the other joins, which is why they are compared with it.
 """
 
@@ -15,17 +15,21 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
 from semistream.joins.groups import product_of_groups
-from semistream.joins.output import MOST_ROWS, Indices, Output, matching, pieces, status_column
+from semistream.joins.output import MOST_BYTES, MOST_ROWS, Indices, Output, matching, pieces, status_column
 from semistream.joins.sizes import projected
 from semistream.joins.threads import piece_rows, side_by_side
+from semistream.joins.window import MOST_TEXT
 from semistream.keys import Mask
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import text_sizes, varies
 from semistream.stats import Stats
 from semistream.stores.contract import Store, StoreFacts
 from semistream.stores.fetching import to_batch
 
 Hold = Callable[[Callable[[], pa.Table]], pa.Table]
 _CODE = "\0code"  # no column of a master is called so
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_OUTPUT_PART = 8  # of the budget, beside the table, at most
 
 
 class WholeJoin(Join):
@@ -46,19 +50,26 @@ class WholeJoin(Join):
         """``hold`` may keep the table elsewhere, for several joins; it calls what loads it when it has none."""
         super().__init__(store, plan, budget, settings)
         self.table = hold(self._load) if hold else self._load()
-        self.codes = self.table.column(_CODE).combine_chunks().to_numpy()
+        nothing = pa.RecordBatch.from_pylist([], self.table.schema)
+        self._rows = (*self.table.combine_chunks().to_batches(), nothing)[0]  # itself: to combine a column copies it
+        self._texts = [column for column in self._rows.columns if varies(column.type)]
+        self.codes = self._rows.column(_CODE).to_numpy()
         self.budget.require("table", self.table.nbytes)
+        self._most_bytes = min(MOST_BYTES, budget.total // _OUTPUT_PART)
         self.stats.cached_rows = self.table.num_rows
         self.stats.cached_bytes = self.table.nbytes
         self.stats.peak_bytes = self.budget.peak
 
     def _load(self) -> pa.Table:
         columns = list(dict.fromkeys([*self.plan.columns, *self.plan.needed]))
-        schema = pa.schema([*(self.store.schema.field(name) for name in columns), pa.field(_CODE, pa.uint64())])
+        # In one array a column of text has an end, unless its offsets have 64 bits.
+        kinds = _LARGE if self.least_bytes(self.facts, self.plan) > MOST_TEXT else {}
+        fields = [self.store.schema.field(name) for name in columns] + [pa.field(_CODE, pa.uint64())]
+        schema = pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in fields])
         reader, batches = self.store.reader(), []
         for codes, rows in reader.rows():
             stored = to_batch(self.store, codes, rows, columns)
-            batches.append(pa.record_batch([*stored.columns, pa.array(codes)], schema=schema))
+            batches.append(pa.record_batch([*stored.columns, pa.array(codes)], schema=pa.schema(fields)).cast(schema))
         self.stats.count_reads(reader.counters)
         table = pa.Table.from_batches(batches, schema)
         ordered = table.column(_CODE).to_numpy()
@@ -69,7 +80,7 @@ class WholeJoin(Join):
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             most = piece_rows(batch.num_rows, MOST_ROWS, self.plan.threads)
-            cut = iter(list(pieces(batch, most, self.plan.stream)))
+            cut = iter(list(pieces(batch, most, self.plan.stream, self._most_bytes)))
             if self.plan.threads == 1 or most >= batch.num_rows:
                 yield from self._join_pieces(cut, self.stats)
                 continue
@@ -81,7 +92,7 @@ class WholeJoin(Join):
                     stats.move_to(self.stats)
 
     def _join_pieces(self, cut: Iterator[pa.RecordBatch], stats: Stats) -> Iterator[pa.RecordBatch]:
-        output = Output(self.plan, self.facts.layout, stats)
+        output = Output(self.plan, self.facts.layout, stats, (MOST_ROWS, self._most_bytes))
         output.unmatched_sample = self.unmatched_sample
         for piece in cut:
             yield from self._join_piece(piece, output)
@@ -105,21 +116,23 @@ class WholeJoin(Join):
     ) -> Iterator[pa.RecordBatch]:
         """Every stream row beside the rows [first, last) of the table, a bounded number of pairs at a time."""
         plan, everyone = self.plan, np.arange(stream.num_rows)
-        for left, right in product_of_groups(everyone, everyone + 1, first, last, MOST_ROWS):
-            if plan.compares or plan.multiple != "all":
-                same = matching(plan, stream, left, matched[left], partial(self._taken, right))
-                left, right = left[same], right[same]
-            matched[left] = True
-            if output.wants_rows and len(left):
-                added = [self._taken(right, name) for name in plan.columns]
-                if plan.status is not None:
-                    added.append(status_column(np.ones(len(left), np.bool_)))
-                output.stats.rows_out += len(left)
-                beside = stream.take(pa.array(left)).columns
-                yield pa.RecordBatch.from_arrays([*beside, *added], schema=plan.output)
+        for pairs in product_of_groups(everyone, everyone + 1, first, last, MOST_ROWS):
+            for some in output.runs(stream, pairs[0], text_sizes(self._texts, pairs[1])):
+                left, right = pairs[0][some], pairs[1][some]
+                if plan.compares or plan.multiple != "all":
+                    same = matching(plan, stream, left, matched[left], partial(self._taken, right))
+                    left, right = left[same], right[same]
+                matched[left] = True
+                if output.wants_rows and len(left):
+                    added = [self._taken(right, name) for name in plan.columns]
+                    if plan.status is not None:
+                        added.append(status_column(np.ones(len(left), np.bool_)))
+                    output.stats.rows_out += len(left)
+                    beside = stream.take(pa.array(left)).columns
+                    yield pa.RecordBatch.from_arrays([*beside, *added], schema=plan.output)
 
     def _taken(self, rows: Indices, name: str) -> pa.Array:
-        return self.table.column(name).combine_chunks().take(pa.array(rows))
+        return self._rows.column(name).take(pa.array(rows)).cast(self.store.schema.field(name).type)
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:

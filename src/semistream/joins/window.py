@@ -16,11 +16,13 @@ from semistream.budget import Budget
 from semistream.joins.output import Indices
 from semistream.joins.threads import LEAST_ROWS
 from semistream.keys import Codes
+from semistream.rows import varies
 
 SHARES = 16  # of a full window, for each lane that works on one
 _FEW = 2  # for each lane where less waits: one that has less to read takes the next
 _LOWEST, _HIGHEST = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _SAMPLE = 64  # codes for each share
+MOST_TEXT = 2**31 - 1  # bytes of a column whose offsets have 32 bits
 
 
 class Window:
@@ -31,6 +33,7 @@ class Window:
         self._budget = budget
         self._columns: list[list[pa.Array]] = [[] for _ in schema]
         self._codes: list[Codes] = []
+        self._text = {at: 0 for at, field in enumerate(schema) if varies(field.type)}  # bytes that may need offsets
         self.rows = 0
         self.since: float | None = None
 
@@ -39,6 +42,10 @@ class Window:
         """What the waiting rows are charged, or those taken until they are given up."""
         return self._budget.parts.get("window", 0)
 
+    def can_hold(self, batch: pa.RecordBatch) -> bool:
+        """Could all that waits then be put together? A column has an end, however much memory there is."""
+        return self.rows == 0 or all(size + batch.column(at).nbytes <= MOST_TEXT for at, size in self._text.items())
+
     def add(self, batch: pa.RecordBatch, codes: Codes, now: float, size: int) -> None:
         """Let rows wait; ``size`` is their `charge`."""
         self._budget.require("window", size)
@@ -46,6 +53,8 @@ class Window:
             self.since = now
         for waiting, column in zip(self._columns, batch.columns, strict=True):
             waiting.append(column)
+        for at in self._text:
+            self._text[at] += batch.column(at).nbytes
         self._codes.append(codes)
         self.rows += batch.num_rows
 
@@ -56,7 +65,7 @@ class Window:
             columns.append(pa.concat_arrays(parts) if parts else pa.array([], self._schema.field(position).type))
             self._columns[position] = []  # one column at a time is held twice, not all
         codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.uint64)
-        self._codes, self.rows, self.since = [], 0, None
+        self._codes, self._text, self.rows, self.since = [], dict.fromkeys(self._text, 0), 0, None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), codes
 
     def release(self) -> None:

@@ -4,6 +4,7 @@ A block comes to the join in pieces, as the JVM makes its rows. All its misses w
 large as memory lets them be.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -25,6 +26,7 @@ _MATCH_BYTES = 32  # the same for each match of rows that may have many: its row
 _COPIES = 2.5  # of an answer: as the join gave it, in order, and one of its columns once more
 _PIECE_ROWS = 1 << 16
 _ONE_ROW_BYTES = 64 << 20  # what the answers to a single row may take
+_MOST_BYTES = 1 << 30  # of a block and its answers, however much memory there is: a column of text ends at 2 GiB
 
 
 class TooManyAnswersError(Exception):
@@ -38,8 +40,9 @@ class BlockSize:
 
     def __init__(self, tasks: Sequence[Task], *, many: bool) -> None:
         self.tasks, self.many = tasks, many
-        self._room = sum(task.room for task in tasks) / (2 if many else 1)  # most blocks should not have to be halved
-        self._most_bytes = sum(max(task.room, least_room(task.operator)) for task in tasks) // 2
+        room = min(_MOST_BYTES, sum(task.room for task in tasks))
+        self._room = room / (2 if many else 1)  # most blocks should not have to be halved
+        self._most_bytes = min(_MOST_BYTES, sum(max(task.room, least_room(task.operator)) for task in tasks) // 2)
         self._row = sum(row_bytes(task.join.store, task.join.plan) for task in tasks)
         self._asked = 8.0
 
@@ -53,9 +56,10 @@ class BlockSize:
         """That the answers to so many rows may take."""
         return max(self._most_bytes, _ONE_ROW_BYTES if rows == 1 else 0)
 
-    def note_keys(self, piece: pa.RecordBatch) -> None:
-        """Note the width of the keys that came."""
+    def note_keys(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        """Note the width of the keys that came, and give them back."""
         self._asked = piece.nbytes / max(1, piece.num_rows)
+        return piece
 
     def note(self, answer: pa.Array) -> pa.Array:
         """Note the width of an answer, and give it back."""
@@ -72,27 +76,26 @@ def answers(batches: Iterable[pa.RecordBatch], answer: Answer, size: BlockSize) 
         nonlocal taken
         while piece is not None:
             taken += piece.num_rows
-            size.note_keys(piece)
             yield piece
             piece = next(pieces, None) if taken < size() else None
-        taken = 0
 
     for first in pieces:
         if size.many:
-            size.note_keys(first)
-            yield from answer_block(first, answer, size)
-            continue
-        made = size.note(answer(block(first), size.most_bytes(0)))
-        yield from (made.slice(start, _PIECE_ROWS) for start in range(0, len(made), _PIECE_ROWS))
+            yield from answer_block([first], answer, size, first.num_rows)
+        else:
+            for made in answer_block(block(first), answer, size):
+                yield from (made.slice(start, _PIECE_ROWS) for start in range(0, len(made), _PIECE_ROWS))
+        taken = 0
 
 
-def answer_block(block: pa.RecordBatch, answer: Answer, size: BlockSize) -> Iterator[pa.Array]:
-    """Answers to a block; where they are too many to be held at once, to one half after the other."""
+def answer_block(block: Iterable[pa.RecordBatch], answer: Answer, size: BlockSize, rows: int = 0) -> Iterator[pa.Array]:
+    """Answers to a block (of ``rows``, if that is known); too many to be held at once, to one half after the other."""
     before = [task.join.stats.copy() for task in size.tasks]
+    pieces, again = itertools.tee(map(size.note_keys, block))
     try:
-        made = answer([block], size.most_bytes(block.num_rows))
+        made = answer(pieces, size.most_bytes(rows))
     except TooManyAnswersError:
-        if block.num_rows == 1:
+        if rows == 1:
             stores = ", ".join(task.operator.store for task in size.tasks)
             raise FanOutError(
                 f"one row has more than {format_bytes(size.most_bytes(1))} of matches in {stores}; use "
@@ -103,18 +106,19 @@ def answer_block(block: pa.RecordBatch, answer: Answer, size: BlockSize) -> Iter
     else:
         yield size.note(made)
         return
-    half = block.num_rows // 2
-    yield from answer_block(block.slice(0, half), answer, size)
-    yield from answer_block(block.slice(half), answer, size)
+    whole = pa.concat_batches(again)
+    for half in (whole.slice(0, whole.num_rows // 2), whole.slice(whole.num_rows // 2)):
+        yield from answer_block([half], answer, size, half.num_rows)
 
 
 def find_matches(
-    task: Task, pieces: Iterable[list[pa.Array]], most_bytes: int | None = None
+    task: Task, pieces: Iterable[list[pa.Array]], most_bytes: int, *, many: bool
 ) -> tuple[list[pa.Array], Mask, Positions | None]:
     """The master's columns for each row of a block, in order; which have no match; None. ``pieces`` are its keys.
 
-    With ``most_bytes`` a row may have several matches: in place of None come the rows that each entry belongs to; a row
-    without a match has one entry. Raises `TooManyAnswersError` when the matches take more.
+    Where a row may have ``many`` matches, in place of None come the rows that each entry belongs to; a row without a
+    match has one entry. Raises `TooManyAnswersError` when the matches take more than ``most_bytes``: not for one row
+    with one match.
     """
     plan, rows, asked, held = task.join.plan, 0, 0, 0  # bytes of the keys, and of their answers
 
@@ -133,12 +137,12 @@ def find_matches(
             part.append(column)
             held += column.nbytes
         task.held_bytes = max(task.held_bytes, asked + held)
-        if most_bytes is not None and held > most_bytes:
+        if held > most_bytes and (many or rows > 1):
             batches.close()
             raise TooManyAnswersError
     found = np.concatenate([np.empty(0, np.int32), *(part.to_numpy() for part in parts.pop(0))])
     source, owner = np.full(rows, -1, np.int32), None
-    if most_bytes is None:
+    if not many:
         source[found] = np.arange(len(found), dtype=np.int32)
     else:
         lonely = np.flatnonzero(np.bincount(found, minlength=rows) == 0)
@@ -154,6 +158,6 @@ def find_matches(
         column = fitted(pa.concat_arrays([pa.array([], kind), *part]), spark_arrow(kind)).take(places)
         value = (task.operator.spec.defaults or {}).get(new_name)
         columns.append(column if value is None else pc.if_else(absent, pa.scalar(value, column.type), column))
-    work = len(missing) * (_WORK_BYTES if most_bytes is None else _MATCH_BYTES)
+    work = len(missing) * (_MATCH_BYTES if many else _WORK_BYTES)
     task.held_bytes = max(task.held_bytes, asked + held + work + sum(column.nbytes for column in columns))
     return columns, missing, owner

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from semistream.errors import SchemaError
 from semistream.keys import Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED
+from semistream.rows import text_sizes
 from semistream.shedding.strategy import Positions
-from semistream.spark.blocks import BlockSize, answers, find_matches
+from semistream.spark.blocks import BlockSize, TooManyAnswersError, answers, find_matches
 from semistream.spark.frames import force_rows, quoted, spark_arrow, spark_fields, unused_name
 from semistream.spark.metrics import CARRIER, Metrics, write_report
 from semistream.spark.operator import Operator, Task, run_task
@@ -172,28 +173,25 @@ def _answer(
     lookups: Sequence[CrossingLookup], tasks: Sequence[Task], pieces: Iterable[pa.RecordBatch], most_bytes: int
 ) -> pa.Array:
     """What all lookups have for the rows of a block; lists where a row may have several."""
-    taken: list[pa.RecordBatch] = []
-
-    def first_asked() -> Iterator[list[pa.Array]]:
-        """The first lookup is asked as rows come, those after it for the whole block."""
-        for piece in pieces:
-            taken.append(piece)
-            yield _keys(lookups[0], *_known(piece)[:2])
-
-    limits = [most_bytes if one.many else None for one in lookups]
-    found = find_matches(tasks[0], first_asked(), limits[0])
-    [block] = pa.Table.from_batches(taken).combine_chunks().to_batches()
+    # The first lookup is asked as rows come, those after it for the whole block.
+    coming, taken = itertools.tee(pieces)
+    asked = (_keys(lookups[0], *_known(piece)[:2]) for piece in coming)
+    found = find_matches(tasks[0], asked, most_bytes, many=lookups[0].many)
+    block = pa.concat_batches(taken)
     known, active, given_up = _known(block)
     results: list[pa.Array] = []
     owner: Positions | None = None  # the block's row that each row comes from, where there are others than these
     for number, one in enumerate(lookups):
         if number > 0:
-            found = find_matches(tasks[number], [_keys(one, known, active)], limits[number])
+            found = find_matches(tasks[number], [_keys(one, known, active)], most_bytes, many=one.many)
         active = _asked(one, known, active)
         added, missing, source = found
         if source is not None:
             later, again = {name for other in lookups[number + 1 :] for name in other.inputs}, pa.array(source)
-            known = {name: column.take(again) for name, column in known.items() if name in later}
+            known = {name: column for name, column in known.items() if name in later}
+            if text_sizes([*known.values(), *results], source).sum() > most_bytes:
+                raise TooManyAnswersError  # text of one lookup beside the many matches of another
+            known = {name: column.take(again) for name, column in known.items()}
             results = [column.take(again) for column in results]
             active, given_up = active[source], given_up[source]
             owner = source if owner is None else owner[source]
@@ -234,7 +232,7 @@ def _keys(one: CrossingLookup, known: dict[str, pa.Array], active: Mask) -> list
 def _with_counters(answer: pa.Array, report: str | None) -> pa.Array:
     """An answer with one field more: NULL, but for the task's report on the last row."""
     values = answer.values if pa.types.is_list(answer.type) else answer
-    counters = pa.concat_arrays([pa.nulls(len(values) - 1, pa.string()), pa.array([report], pa.string())])
+    counters = pa.concat_arrays([pa.nulls(len(values), pa.string()), pa.array([report], pa.string())])[1:]
     struct = _struct([*values.flatten(), counters])
     return struct if values is answer else pa.ListArray.from_arrays(answer.offsets, struct)
 

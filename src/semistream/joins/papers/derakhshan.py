@@ -45,9 +45,10 @@ class DerakhshanJoin(Join):
         budget.require("block", self.block_rows * self._tuple_bytes(facts, plan))
         budget.grant("cache", cached * row_cost(facts, plan))
         self._fetch_bytes = self.block_rows * cell_bytes(facts, projected(facts, plan))
+        limits = self.block_rows, self.block_rows * output_row_bytes(facts, plan)
         self.projection = Projection(facts.layout, plan.needed)
         self.reader = self.store.reader(buffer, 1, double=False)
-        self.output = Output(plan, self.projection.target, self.stats, self.block_rows)
+        self.output = Output(plan, self.projection.target, self.stats, limits)
         self._unprojected = self.output.of_layout(facts.layout)
         self.unmatched_sample = self.output.unmatched_sample
         self.cache = MasterCache(facts, cached, self.output)

@@ -38,24 +38,23 @@ class IndexNestedLoopJoin(Join):
         extra = min(_BUFFER, budget.free) // 2 // facts.largest_page * facts.largest_page
         budget.grant("buffer", 2 * extra)
         self.reader = self.store.reader(facts.largest_page + extra, reads_in_flight=1)
-        self.output = Output(plan, self.projection.target, self.stats, self.piece_rows)
+        self.output = Output(plan, self.projection.target, self.stats, (self.piece_rows, self.piece_rows * per_row))
         self.unmatched_sample = self.output.unmatched_sample
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan, stats = self.plan, self.stats
         for batch in batches:
-            for stream in pieces(batch, self.piece_rows, plan.stream):
-                codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
-                stats.rows_in += stream.num_rows
-                matched = np.zeros(stream.num_rows, np.bool_)
+            for piece in pieces(batch, self.piece_rows, plan.stream, self.output.most_bytes):
+                codes, valid = plan.codec.encode([piece.column(name) for name in plan.stream_keys])
+                stats.rows_in += piece.num_rows
+                matched = np.zeros(piece.num_rows, np.bool_)
                 keyed = np.flatnonzero(valid)
                 stats.misses += len(keyed)
                 for found, rows in self.reader.match_each(codes[keyed]):
-                    packed = self.projection.apply(rows)
-                    left = keyed[found]
-                    yield from self.output.matches(stream, left, codes[left], packed.addresses, matched)
+                    packed, left = self.projection.apply(rows), keyed[found]
+                    yield from self.output.matches(piece, left, codes[left], packed.addresses, matched)
                 stats.count_reads(self.reader.counters)
-                yield from self.output.settled(stream, matched)
+                yield from self.output.settled(piece, matched)
 
     @classmethod
     def least_bytes(cls, facts: StoreFacts, plan: LookupPlan) -> int:

@@ -61,11 +61,9 @@ class MasterCache(Multimap):
         waiting[hit] = False
         found = entries[hit]
         np.add.at(self.hits, found, 1)
-        output, matched = self._output, np.ones(len(codes), np.bool_)
-        if output.wants_rows or not output.sure:
-            of = np.repeat(hit, self.counts(found))
-            matched[hit] = False
-            yield from output.matches(stream, of, codes[of], self.addresses(self.slots_of(found)), matched)
+        output, matched = self._output, np.zeros(len(codes), np.bool_)
+        of = np.repeat(hit, self.counts(found))
+        yield from output.matches(stream, of, codes[of], self.addresses(self.slots_of(found)), matched)
         if not output.all_left(matched[hit]):
             yield from output.settled(stream.take(pa.array(hit)), matched[hit])
 

@@ -85,7 +85,11 @@ class Meeting:
         """The tuples that wait in slots[i] have found rows[i] of codes[i]."""
         self.table.matched[slots] = True
         if self.output.wants_rows and len(slots):
-            yield self.output.pairs(self.table.take(slots), None, codes, rows)
+            if self.output.fixed:
+                yield self.output.pairs(self.table.take(slots), None, codes, rows)
+                return
+            tuples, at = np.unique(slots, return_inverse=True)
+            yield from self.output.bounded_pairs(self.table.take(tuples), at, codes, rows)
 
     def settle(self, slots: Slots, iteration: int) -> Iterator[pa.RecordBatch]:
         """These tuples have met all that they ever will: count them, and give out what ``how`` wants of them."""
@@ -122,7 +126,7 @@ def emit(
                 left, right = left[same], right[same]
             found[left - start] = True
             if end == start + 1 and output.wants_rows and len(left):  # a tuple may have more matches than a batch holds
-                yield output.pairs(stream, left, codes[left], rows[right])
+                yield from output.bounded_pairs(stream, left, codes[left], rows[right])
         matched[start:end] = found
         if output.wants_rows and (end > start + 1 or not found[0]):
             paired, unmatched = rows[right], tuples[~found]
@@ -131,7 +135,7 @@ def emit(
                 order = np.argsort(everyone, kind="stable")
                 left, paired = everyone[order], np.concatenate([paired, np.zeros(len(unmatched), np.int64)])[order]
             if len(left):
-                yield output.pairs(stream, left, codes[left], paired)
+                yield from output.bounded_pairs(stream, left, codes[left], paired)
     output.count(stream, matched)
     if not output.wants_rows:
         yield from output.rest(stream, matched)

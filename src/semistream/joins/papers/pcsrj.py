@@ -26,7 +26,7 @@ import pyarrow as pa
 from semistream.budget import Budget
 from semistream.errors import ArgumentError, SemistreamError, choose
 from semistream.joins.contract import Join, JoinSettings, Prediction, Scenario
-from semistream.joins.output import MOST_ROWS, pieces
+from semistream.joins.output import MOST_BYTES, MOST_ROWS, pieces
 from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.threads import side_by_side
@@ -35,7 +35,7 @@ from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store
 
 _AHEAD = 4  # batches that wait between the threads
-_MESSAGE_ROWS = 8_192  # at least, between processes: a message costs as much as some thousand rows
+_MESSAGE_ROWS = 8_192  # at least, if they are not wide, between processes: a message costs as much as some thousand
 Input = queue.Queue[pa.RecordBatch | None]  # a node's part of the stream; None at its end
 
 
@@ -219,14 +219,11 @@ def serve(number: int) -> None:
     pa.set_cpu_count(1)
     store, plan, budget, settings = connection.recv()
     made: list[pa.RecordBatch] = []
-    rows = 0  # in these
 
     def send() -> None:
-        nonlocal rows
         if made:
             connection.send_bytes(pa.concat_batches(made).serialize())
             made.clear()
-            rows = 0
 
     def feed() -> Iterator[pa.RecordBatch]:
         while data := connection.recv_bytes():
@@ -241,8 +238,7 @@ def serve(number: int) -> None:
             while True:
                 for batch in join.join(feed()):
                     made.append(batch)
-                    rows += batch.num_rows
-                    if rows >= _MESSAGE_ROWS:
+                    if sum(len(one) for one in made) >= _MESSAGE_ROWS or sum(one.nbytes for one in made) >= MOST_BYTES:
                         send()
                 send()
                 join.check()

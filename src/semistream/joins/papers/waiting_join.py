@@ -81,11 +81,9 @@ class Incoming:
 
     def __init__(self, batches: Iterable[pa.RecordBatch], join: "WaitingJoin") -> None:
         self._join, self._plan, self._output = join, join.plan, join.output
-        most, stream = join.output.most_rows, join.plan.stream
-        self._pieces = (
-            piece for batch in batches for piece in (pieces(batch, most, stream) if batch.num_rows else (batch,))
-        )
-        self.stream = pa.RecordBatch.from_pylist([], stream)
+        most = join.output.most_rows, join.plan.stream, join.output.most_bytes
+        self._pieces = (piece for batch in batches for piece in (pieces(batch, *most) if batch.num_rows else (batch,)))
+        self.stream = pa.RecordBatch.from_pylist([], join.plan.stream)
         self._codes: Codes = np.empty(0, np.uint64)
         self._number = 0
         self.ended = False
@@ -144,7 +142,7 @@ class WaitingJoin(Join):
         capacity = 1 + budget.free // shares.slot
         budget.grant("stream table", (capacity - 1) * shares.slot)
         self.table = StreamTable(plan.stream, capacity)
-        self.output = Output(plan, self.facts.layout, self.stats, shares.piece_rows)
+        self.output = Output(plan, self.facts.layout, self.stats, (shares.piece_rows, shares.output))
         self.meeting = Meeting(self.table, self.output)
         if plan.ordered:
             self.meeting = OrderedMeeting(self.table, self.output, self.facts, self.partitions.reader)

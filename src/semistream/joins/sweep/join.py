@@ -153,44 +153,46 @@ class SweepJoin(Join):
         rows, lanes = batch.num_rows, self.parts.lanes
         most = piece_rows(rows, self.output.most_rows, lanes)
         if lanes == 1 or most >= rows:
-            for piece in pieces(batch, most, self.plan.stream):
+            for piece in pieces(batch, most, self.plan.stream, self.parts.output):
                 yield from self._leave(self.lanes[0].arrive(piece, self.stats))
             return
-        for number, piece in enumerate(pieces(batch, most, self.plan.stream)):
+        for number, piece in enumerate(pieces(batch, most, self.plan.stream, self.parts.output)):
             before = self._ahead.next() if len(self._ahead) == lanes else None
             if self.cache is not None and not self.cache.sound:
                 self._ahead.seen()  # nobody looks at a damaged cache while it is made anew
-            self._ahead.start(partial(self.lanes[number % lanes].arrive_apart, piece))
+            self._ahead.start(partial(self.lanes[number % lanes].arrive, piece, Stats()))
             if before is not None:
                 yield from self._leave(before)
         while len(self._ahead):
             yield from self._leave(self._ahead.next())
 
     def _leave(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
-        """Give out what leaves at once; let the others wait."""
+        """Give out what leaves at once; let the others wait; go on to the rows that were too much."""
         yield from arrived.leave(self.stats)
         yield from self._wait(arrived)
         if self.due() <= 0:
             yield from self._sweep(full=True)
+        for piece in arrived.more:
+            self._ahead.seen()  # a lane is needed
+            yield from self._leave(self.lanes[0].arrive(piece, self.stats))
 
     def _wait(self, arrived: Arrived) -> Iterator[pa.RecordBatch]:
         """Let misses wait, as many at a time as the window has room for; sweep whenever it is full."""
-        stream, missing, codes = arrived.rows, arrived.missing, arrived.codes
-        if len(missing) == 0:
-            return
-        whole = arrived.size or charge(stream)
-        while len(missing):
+        rows, codes = arrived.rows, arrived.codes
+        while rows.num_rows:
             room = self.window_limit - self.window.bytes
-            count = max(1, min(len(missing), int(room * stream.num_rows / whole)))
+            count = max(1, min(rows.num_rows, int(room * rows.num_rows / charge(rows))))
             while True:
-                rows = stream if count == stream.num_rows else stream.take(pa.array(missing[:count]))
-                size = whole if rows is stream else charge(rows)
-                if size <= room or count == 1:
+                # A part of them is copied too: it must not keep the others.
+                some = rows if count == arrived.rows.num_rows else rows.take(pa.array(np.arange(count)))
+                size = charge(some)
+                fits = size <= room and self.window.can_hold(some)
+                if fits or count == 1:
                     break
                 count //= 2  # text may be longer than the average
-            if size <= room:
-                self.window.add(rows, codes[:count], self._clock(), size)
-                missing, codes = missing[count:], codes[count:]
+            if fits:
+                self.window.add(some, codes[:count], self._clock(), size)
+                rows, codes = rows.slice(count), codes[count:]
                 self.stats.peak_bytes = self.budget.peak
             elif self.window.rows == 0:
                 for other in self._ahead.seen():  # nobody may look at the cache
@@ -198,7 +200,7 @@ class SweepJoin(Join):
                 if not self.balance.give_way(size - room):
                     raise self.budget.too_small_for_row(size, self._row_room)
                 self._account()
-            if len(missing):
+            if rows.num_rows:
                 yield from self._sweep(full=True)
 
     def _row_room(self, times: float) -> int:

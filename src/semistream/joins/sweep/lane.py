@@ -16,14 +16,14 @@ import pyarrow as pa
 from semistream import kernels
 from semistream.budget import Budget
 from semistream.joins.groups import Waiting, groups_of
-from semistream.joins.output import MOST_ROWS, Indices, Output
-from semistream.joins.sizes import charge, output_row_bytes
+from semistream.joins.output import MOST_ROWS, Indices, Output, pieces
+from semistream.joins.sizes import output_row_bytes
 from semistream.joins.sweep.cache import TupleCache
 from semistream.joins.window import Share
 from semistream.keys import Codes, Mask
 from semistream.rows import PackedRows, Projection
 from semistream.stats import Stats
-from semistream.stores.contract import PLAN_BYTES, Store
+from semistream.stores.contract import PLAN_BYTES, Store, portions
 
 if TYPE_CHECKING:
     from semistream.joins.sweep.join import SweepJoin
@@ -70,11 +70,10 @@ class Arrived:
     """Rows that were looked up in the cache: output that leaves at once, and the rows that must wait."""
 
     made: list[pa.RecordBatch]
-    rows: pa.RecordBatch
-    missing: Indices  # of the rows
-    codes: Codes  # of those that are missing
+    rows: pa.RecordBatch  # a copy: these may be a slice of a batch, or of a table, that would stay as long as they wait
+    codes: Codes
     stats: Stats  # where they were counted
-    size: int = 0  # what all rows are charged, if it is known
+    more: list[pa.RecordBatch]  # that came with them, and were too much to leave at once: nobody has looked them up
 
     def leave(self, stats: Stats) -> Iterator[pa.RecordBatch]:
         """What leaves at once, each batch once; all is counted in ``stats`` then."""
@@ -96,8 +95,10 @@ class Lane:
         self.reader = join.store.reader(parts.buffer // 2, join.settings.reads_in_flight)
         self._staging = np.empty(parts.buffer // 2 + 64, np.uint8)  # rows taken from the pages
         self._most_codes = parts.plan // PLAN_BYTES
-        most_rows = max(1, min(MOST_ROWS, parts.output // output_row_bytes(facts, plan)))
-        self.output = Output(plan, self.projection.target, join.stats, most_rows, unique=facts.unique)
+        self._row_bytes = output_row_bytes(facts, plan)
+        most_rows = max(1, min(MOST_ROWS, parts.output // self._row_bytes))
+        self.output = Output(plan, self.projection.target, join.stats, (most_rows, parts.output), unique=facts.unique)
+        self._most_hits = int(3 * parts.output * max(1.0, facts.rows_per_key))  # bytes: far more than what is usual
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = most_rows * self.projection.target.head
         self._cached_rows = np.empty(copied, np.uint8) if self._simple and self.output.wants_rows else None
@@ -109,17 +110,21 @@ class Lane:
         plan, output = self._plan, self.output
         output.stats = stats
         codes, valid = plan.codec.encode([stream.column(name) for name in plan.stream_keys])
-        stats.rows_in += stream.num_rows
-        made: list[pa.RecordBatch] = []
+        made, more = list[pa.RecordBatch](), list[pa.RecordBatch]()
         values = None
         if self._cache is not None:
             with self._cache.reading() as usable:
                 if usable:
                     values, hits = self._cache.probe(codes, valid, self._cached_rows)
+                    if (count := self._at_once(self._cache, stream, values)) < len(values):
+                        more = list(pieces(stream.slice(count), count, plan.stream))
+                        stream, codes, values = stream.slice(0, count), codes[:count], values[:count]
+                        hits = int(np.count_nonzero(values[valid[:count]]))
                     stats.hits += hits
                     made = self._hits(self._cache, stream, codes, values)
         if values is None:
             values = np.where(valid, 0, 1)
+        stats.rows_in += stream.num_rows
         self._absent.mark(codes, values)
         missing, their = np.empty(len(codes), np.int64), np.empty(len(codes), np.uint64)
         count = kernels.cache_values.missing_values(values, codes, missing, their)
@@ -130,14 +135,20 @@ class Lane:
             if not output.all_left(matched):
                 rows = stream if len(settled) == len(values) else stream.take(pa.array(settled))
                 made.extend(output.settled(rows, matched))
-        return Arrived(made, stream, missing[:count].copy(), their[:count].copy(), stats)
+        rows = stream.take(pa.array(missing[:count])) if count else stream.slice(0, 0)
+        return Arrived(made, rows, their[:count].copy(), stats, more)
 
-    def arrive_apart(self, stream: pa.RecordBatch) -> Arrived:
-        """As `arrive`, with counts of their own, and without rows that need not wait: the batch they came in can go."""
-        found = self.arrive(stream, Stats())
-        count = len(found.missing)
-        rows = stream if count == stream.num_rows else stream.take(pa.array(found.missing))
-        return Arrived(found.made, rows, np.arange(count), found.codes, found.stats, charge(rows))
+    def _at_once(self, cache: TupleCache, stream: pa.RecordBatch, values: npt.NDArray[np.int64]) -> int:
+        """How many rows may leave at once: a piece has as many as suit the mean, but frequent keys may be wider."""
+        if self._simple or (self.output.sure and not self.output.wants_rows):
+            return len(values)
+        found, head, last = np.flatnonzero(values > 1), cache.layout.head, cache.layout.last_variable_slot
+        counts, sizes = np.empty(len(found), np.int64), np.empty(len(found), np.int64)
+        kernels.cache_values.measure_values(cache.header, values[found], head, last, counts, sizes)
+        counts = np.maximum(counts, sizes // self._row_bytes)  # of long values it did not count the rows
+        sizes += counts * (self._row_bytes + self.output.stream_text(stream, found))
+        _, end = next(portions(sizes, self._most_hits), (0, len(found)))
+        return len(values) if end == len(found) else int(found[end])
 
     def _hits(
         self, cache: TupleCache, stream: pa.RecordBatch, codes: Codes, values: npt.NDArray[np.int64]
@@ -157,9 +168,9 @@ class Lane:
         hit_rows = np.flatnonzero(values > 1)
         if len(hit_rows) == 0:
             return []
-        left, rows, kept = hit_rows, values[hit_rows], None
+        left, rows, _kept = hit_rows, values[hit_rows], None
         if not self._simple:
-            index, rows, kept = cache.spread(rows)
+            index, rows, _kept = cache.spread(rows)
             left = hit_rows[index]
         if len(np.unique(left)) < len(hit_rows):  # a value whose cells were damaged: read it again
             values[np.setdiff1d(hit_rows, left)] = 0
@@ -169,9 +180,7 @@ class Lane:
             found[left[same]] = True
             values[left[~found[left]]] = 1
             left, rows = left[same], rows[same]
-        made = list(output.bounded_pairs(stream, left, codes[left], rows)) if output.wants_rows else []
-        del kept
-        return made
+        return list(output.bounded_pairs(stream, left, codes[left], rows)) if output.wants_rows else []
 
     # -- rows that waited --------------------------------------------------------------------------------------------
 
@@ -182,22 +191,17 @@ class Lane:
         of the same shares and set other places of ``matched``.
         """
         for share in shares:
-            yield from self._meet(share, stream, codes, matched, least)
-
-    def _meet(
-        self, share: Share, stream: pa.RecordBatch, codes: Codes, matched: Mask, least: int
-    ) -> Iterator[pa.RecordBatch]:
-        waiting = Waiting(stream, codes, share.rows(codes), matched, one_code=share.one_code)
-        whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
-        present = np.zeros(len(waiting.codes), np.bool_)
-        read = self.reader.collect(waiting.codes, self.projection, self._staging, self._most_codes, whole)
-        for index, packed in read:
-            grouped = groups_of(index)
-            yield from waiting.pair(index, packed.addresses, self.output, grouped)
-            present[index] = True
-            self._offer(waiting.codes, grouped, packed, whole, least)
-        self._offer_absent(waiting.codes[~present], least)
-        share.keys, share.absent = len(present), int((~present).sum())
+            waiting = Waiting(stream, codes, share.rows(codes), matched, one_code=share.one_code)
+            whole = np.empty(len(waiting.codes), np.bool_)  # groups larger than a page are never cached
+            present = np.zeros(len(waiting.codes), np.bool_)
+            read = self.reader.collect(waiting.codes, self.projection, self._staging, self._most_codes, whole)
+            for index, packed in read:
+                grouped = groups_of(index)
+                yield from waiting.pair(index, packed.addresses, self.output, grouped)
+                present[index] = True
+                self._offer(waiting.codes, grouped, packed, whole, least)
+            self._offer_absent(waiting.codes[~present], least)
+            share.keys, share.absent = len(present), int((~present).sum())
 
     def warm_up(self, codes: Codes, counts: npt.NDArray[np.uint8], arrivals: int) -> Iterator[None]:
         """Read the rows of these keys, and offer them to the cache as if each had come so often; chunk by chunk."""
