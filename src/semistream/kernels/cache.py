@@ -24,6 +24,7 @@ TOP, FREE_HEAD, FREE_COUNT, LIVE, HAND, LIMIT, COUNTED = 10, 11, 12, 13, 14, 15,
 EVICTIONS, ADMISSIONS, REJECTIONS = 17, 18, 19
 VERSION, DIRTY, STORE, CONTENT = 20, 21, 22, 23  # for a cache that processes share; see semistream.spark
 WARMED = 24  # with what was hot in an earlier run: WARM, or when somebody began; see semistream.joins.sweep.hot
+LONGEST = 25  # bytes of the longest value that was taken
 HEADER_FIELDS = 32
 BUCKET_BYTES, WAYS = 64, 10
 FREQUENCY_AT, CELL_AT = 10, 24

@@ -184,6 +184,7 @@ def admit(header, codes, values, lengths, least_frequency, longest):
             header[k.REJECTIONS] += 1
             continue
         head = _store_value(header, code, values[i], length, k.ABSENT if length == 0 else k.HELD)
+        header[k.LONGEST] = max(header[k.LONGEST], length)
         store_u8(bucket + way, tag_of(h))
         store_u8(bucket + k.FREQUENCY_AT + way, np.uint8(min(frequency, 255)))
         store_u32(bucket + k.CELL_AT + 4 * way, np.uint32(head))

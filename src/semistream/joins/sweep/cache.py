@@ -133,6 +133,11 @@ class TupleCache:
     def arrivals_counted(self) -> int:
         return int(self.header[self._kernels.COUNTED])
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest value that was taken."""
+        return int(self.header[self._kernels.LONGEST])
+
     def probe(self, codes: Codes, valid: Mask, staging: npt.NDArray[np.uint8] | None = None) -> tuple[Addresses, int]:
         """Address of each key's value, 1 when the key cannot match, 0 when it is not here; and the number of hits. Rows
         of fixed width are copied to the ``staging``, if there is one.

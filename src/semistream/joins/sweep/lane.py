@@ -98,6 +98,7 @@ class Lane:
         self._row_bytes = output_row_bytes(facts, plan)
         most_rows = max(1, min(MOST_ROWS, parts.output // self._row_bytes))
         self.output = Output(plan, self.projection.target, join.stats, (most_rows, parts.output), unique=facts.unique)
+        self._unique = facts.unique
         self._most_hits = int(3 * parts.output * max(1.0, facts.rows_per_key))  # bytes: far more than what is usual
         # Cached rows of one piece, copied by the probe; part of the output's bytes.
         copied = most_rows * self.projection.target.head
@@ -142,6 +143,8 @@ class Lane:
         """How many rows may leave at once: a piece has as many as suit the mean, but frequent keys may be wider."""
         if self._simple or (self.output.sure and not self.output.wants_rows):
             return len(values)
+        if self._unique and len(values) * (self._row_bytes + cache.longest) <= self._most_hits * 2 // 3:
+            return len(values)  # with the text of the stream, which is no more than the last third
         found, head, last = np.flatnonzero(values > 1), cache.layout.head, cache.layout.last_variable_slot
         counts, sizes = np.empty(len(found), np.int64), np.empty(len(found), np.int64)
         kernels.cache_values.measure_values(cache.header, values[found], head, last, counts, sizes)
