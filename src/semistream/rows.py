@@ -110,6 +110,11 @@ def text_sizes(columns: Iterable[pa.Array], rows: npt.NDArray[np.int64]) -> npt.
     return sizes
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows; from an empty list, Arrow cannot make columns of unions or of dictionaries of views."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+
+
 def plain_values(column: pa.Array) -> pa.Array:
     """A dictionary column as its values; Arrow itself cannot decode one of views (as Polars makes them)."""
     if not pa.types.is_dictionary(column.type):

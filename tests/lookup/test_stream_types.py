@@ -9,6 +9,8 @@ import pytest
 
 from semistream import join
 from semistream.errors import SchemaError
+from semistream.joins import JOINS
+from semistream.stores import MasterStore
 from semistream.stores.memory import MemoryStore
 
 VIEW, BYTES = pa.string_view(), pa.binary_view()
@@ -42,6 +44,23 @@ def test_views_are_carried_as_plain_values_wherever_they_are(kind: pa.DataType, 
     assert found.schema.field("c").type == plain
     rows = dict(zip(found["id"].to_pylist(), found["c"].to_pylist(), strict=True))
     assert rows == dict(zip([2, 1, 7] if how == "left" else [2, 1], values, strict=False))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> MasterStore:
+    master = pa.table({"id": range(2000), "p": pa.array(range(2000)).cast(pa.float64())})
+    return MasterStore.build(master, tmp_path_factory.mktemp("types") / "store", key="id")
+
+
+@pytest.mark.parametrize("algorithm", JOINS)
+def test_every_join_carries_unions_and_categories(store: MasterStore, algorithm: Any) -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    categories = pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), pa.array(["x", "y"], VIEW))
+    batch = pa.record_batch({"id": [2, 1], "union": union, "category": categories})
+    found = pa.Table.from_batches(join([batch, batch.slice(2)], store, on="id", memory="4MB", algorithm=algorithm))
+    rows = zip(found["id"].to_pylist(), found["union"].to_pylist(), found["p"].to_pylist(), strict=True)
+    assert sorted(rows) == [(1, "b", 1.0), (2, 1, 2.0)]
+    assert sorted(map(str, found["category"].to_pylist())) == ["x", "y"]
 
 
 def test_unions_and_extension_types_are_carried() -> None:

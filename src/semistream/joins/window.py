@@ -62,7 +62,7 @@ class Window:
         """All waiting rows, in order of arrival. The window is empty then; call `release` when they have left."""
         columns = []
         for position, parts in enumerate(self._columns):
-            columns.append(pa.concat_arrays(parts) if parts else pa.array([], self._schema.field(position).type))
+            columns.append(pa.concat_arrays(parts) if parts else pa.nulls(0, self._schema.field(position).type))
             self._columns[position] = []  # one column at a time is held twice, not all
         codes = np.concatenate(self._codes) if self._codes else np.empty(0, np.uint64)
         self._codes, self._text, self.rows, self.since = [], dict.fromkeys(self._text, 0), 0, None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from semistream.errors import ArgumentError
+from semistream.rows import no_rows
 
 WAIT_SECONDS = 1.0
 _Batches = queue.SimpleQueue[pa.RecordBatch | BaseException | None]
@@ -91,7 +92,7 @@ def paced(
     ``due`` is the join's own word (see `Join.due`); where it has none, rows have waited since they were handed over.
     """
     # Arrow makes no empty table of some types, such as a dictionary of views.
-    quiet = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in batch.schema.types], schema=batch.schema)
+    quiet = no_rows(batch.schema)
     since: float | None = None  # when the first batch was handed over whose rows may still wait
     while batch is not None:
         if batch.num_rows == 0:

@@ -31,6 +31,7 @@ from semistream.joins.papers.partitions import Partitions
 from semistream.joins.papers.sscj import SemiStreamCacheJoin, SscjSettings
 from semistream.joins.threads import side_by_side
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import no_rows
 from semistream.stats import Stats
 from semistream.stores.contract import PageStore, Store
 
@@ -102,7 +103,7 @@ class ParallelCacheJoin(Join):
         failed: queue.SimpleQueue[BaseException],
     ) -> None:
         """Send every tuple to the node of its partition, or without a key to the first; a batch without any to all."""
-        quiet = pa.RecordBatch.from_pylist([], self.plan.stream)
+        quiet = no_rows(self.plan.stream)
         try:
             for batch in batches:
                 if batch.num_rows == 0 and not all(_put(one, quiet, stop) for one in inputs):

@@ -25,6 +25,7 @@ from semistream.joins.papers.stream_table import Entries, Slots, StreamTable, sl
 from semistream.joins.sizes import cell_bytes, output_row_bytes, projected
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import LookupPlan
+from semistream.rows import no_rows
 from semistream.stores.contract import PageStore, StoreFacts
 
 MOST_BUFFER = 1 << 20
@@ -83,7 +84,7 @@ class Incoming:
         self._join, self._plan, self._output = join, join.plan, join.output
         most = join.output.most_rows, join.plan.stream, join.output.most_bytes
         self._pieces = (piece for batch in batches for piece in (pieces(batch, *most) if batch.num_rows else (batch,)))
-        self.stream = pa.RecordBatch.from_pylist([], join.plan.stream)
+        self.stream = no_rows(join.plan.stream)
         self._codes: Codes = np.empty(0, np.uint64)
         self._number = 0
         self.ended = False
