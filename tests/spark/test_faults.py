@@ -43,12 +43,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def workers_with_a_cache(operator: Operator) -> list[int]:
-    """Python workers that map the cache of this enrichment just now: those inside one of its tasks."""
+    """Python workers inside a task of this enrichment: they map its cache and hold a place. Those that wait for another
+    task keep the cache only; Spark would give one of them, killed too, to the next attempt.
+    """
     cache = f"{operator.application}/{operator.identity}-cache".encode()
     found = []
     for pid in python_workers(os.getpid()):
         try:
-            if cache in Path(f"/proc/{pid}/maps").read_bytes():
+            held = [os.path.basename(os.readlink(link)) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            if cache in Path(f"/proc/{pid}/maps").read_bytes() and any(name.startswith("place") for name in held):
                 found.append(pid)
         except OSError:
             continue
