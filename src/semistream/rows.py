@@ -97,6 +97,11 @@ def varies(kind: pa.DataType) -> bool:
         return True
 
 
+def own_bytes(values: pa.Array | pa.RecordBatch) -> int:
+    """Bytes of these values, without dictionaries, which every slice has whole."""
+    return int(values.nbytes - values.slice(0, 0).nbytes)
+
+
 def text_sizes(columns: Iterable[pa.Array], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Bytes that the values of some rows take in these columns together; of nested ones, as many as on average."""
     sizes = np.zeros(len(rows), np.int64)
@@ -106,7 +111,7 @@ def text_sizes(columns: Iterable[pa.Array], rows: npt.NDArray[np.int64]) -> npt.
             offsets = np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * kind.itemsize)
             sizes += offsets[rows + 1] - offsets[rows]
         else:
-            sizes += column.nbytes // len(column)
+            sizes += own_bytes(column) // len(column)
     return sizes
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from semistream.joins import JOINS, whole, window
+from semistream.joins.output import pieces
 from semistream.joins.sweep.join import SweepJoin
 from semistream.joins.whole import WholeJoin
 from semistream.lookup.run import make_join
@@ -145,3 +146,13 @@ def test_whole_holds_more_text_than_one_array_of_small_offsets(
     assert isinstance(join, WholeJoin)
     assert join.table.schema.field("text").type == pa.large_string()
     assert pa.Table.from_batches(join.join([stream])).equals(before)
+
+
+def test_a_dictionary_that_all_rows_share_makes_no_tiny_pieces() -> None:
+    categories = pa.array([f"category {number:030}" for number in range(20_000)])
+    places = pa.array(np.arange(1_000, dtype=np.int32))
+    flat = pa.DictionaryArray.from_arrays(places, categories)
+    for column in (flat, pa.StructArray.from_arrays([flat, places], ["a", "b"])):
+        batch = pa.record_batch({"id": np.arange(1_000), "c": column})
+        sizes = [piece.num_rows for piece in pieces(batch, 400, batch.schema, most_bytes=1 << 14)]
+        assert sizes == [400, 400, 200]

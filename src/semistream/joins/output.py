@@ -14,7 +14,7 @@ import pyarrow as pa
 from semistream.errors import FanOutError, InvariantError
 from semistream.keys import Codes, Mask
 from semistream.lookup.bind import MATCHED, UNMATCHED, LookupPlan
-from semistream.rows import Addresses, Projection, RowLayout, readable, text_sizes, varies
+from semistream.rows import Addresses, Projection, RowLayout, own_bytes, readable, text_sizes, varies
 from semistream.stats import Stats
 from semistream.stores.contract import portions
 
@@ -174,7 +174,7 @@ def pieces(
         batch = batch.cast(schema)
     for start in range(0, batch.num_rows, most_rows):
         piece = batch.slice(start, most_rows)
-        if most_bytes is not None and piece.num_rows > 1 and piece.nbytes > most_bytes:
+        if most_bytes is not None and piece.num_rows > 1 and own_bytes(piece) > most_bytes:
             yield from pieces(piece, -(-piece.num_rows // 2), schema, most_bytes)
         else:
             yield piece
